@@ -1,0 +1,56 @@
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+PYTHON ?= python3
+BIN := .venv/bin
+WORKERS ?= $(shell nproc)
+PYTEST_ARGS ?=
+
+.PHONY: help setup demo demo-hang test test-nightly lint format bench docs wheel clean distclean
+
+help: ## Show the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## Make .venv with Milkweed (editable), CPU torch and the development tools
+	@PYTHON="$(PYTHON)" scripts/setup.sh
+
+demo: setup ## Allocate a mesh, find a hang, fix it, run again: through a real MCP client
+	@$(BIN)/milkweed demo
+
+demo-hang: setup ## The hang demonstration, by its own name
+	@$(BIN)/milkweed demo
+
+lint: setup ## ruff, mypy, import contracts, generated documentation
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m milkweed.server.docs --check docs/tools.md
+
+format: setup ## Let ruff rewrite what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+test: lint ## Lint, then every test in its CI size
+	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-nightly: lint ## Lint, then every test in its full size
+	MILKWEED_TEST_SCALE=nightly $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 $(PYTEST_ARGS)
+
+bench: setup ## Measure speed and size: a table and JSON
+	$(BIN)/python -m benchmarks.run
+
+docs: setup ## Write docs/tools.md from the tools themselves
+	$(BIN)/python -m milkweed.server.docs docs/tools.md
+
+wheel: setup ## Build the wheel into dist/
+	$(BIN)/python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
+clean: ## Remove what builds and tools left, but not .venv
+	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
+	find server tools runtime src scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+distclean: clean ## Remove .venv and the native module too
+	rm -rf .venv runtime/_native*.so

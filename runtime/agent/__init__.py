@@ -1,0 +1,1 @@
+"""The process on a host that starts, watches and ends everything there."""

@@ -1,0 +1,19 @@
+"""What a host agent is told at its start; written by the engine as `config.json` in the host's directory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["AgentConfig"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentConfig:
+    mesh: str
+    host: int
+    name: str
+    address: str
+    directory: str
+    socket: str
+    workspace: str
+    lease_s: float

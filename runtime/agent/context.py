@@ -1,0 +1,43 @@
+"""What the services of one host share."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from .children import Children
+from .spool import Spool
+
+__all__ = ["HostContext"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostContext:
+    """One host, as its agent sees it. `directory` is its own; relative paths begin at `workspace`."""
+
+    mesh: str
+    host: int
+    name: str
+    address: str
+    directory: Path
+    workspace: str
+    children: Children
+    spool: Spool
+
+    @property
+    def instance(self) -> str:
+        """Names this host among all of this machine for ever: the mark in the environment of what it starts."""
+        return f"{self.mesh}.{self.host}"
+
+    @property
+    def temporary(self) -> Path:
+        """TMPDIR of everything it starts."""
+        return self.directory / "tmp"
+
+    def run_directory(self, run: str) -> Path:
+        return self.directory / "runs" / run
+
+    def resolve(self, path: str) -> str:
+        """An absolute path; relative ones begin at the workspace."""
+        return os.path.normpath(os.path.join(self.workspace, path))

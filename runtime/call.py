@@ -1,0 +1,404 @@
+"""Calls over one stream socket: many at once, in both directions, with deadlines and cancellation.
+
+    async with open_connection(path, role="server") as connection:
+        files = connection.actor("files", Files)
+        text = await files.within(5.0).call_one(Files.read, "train.py")
+
+`serve` is the other end: it offers actors by name to every peer of the same user. An exception of ours
+(`MilkweedError`) crosses as itself; any other arrives as `RemoteFailure` with its traceback kept for the log.
+A caller that leaves or is cancelled cancels the call on the other side.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import socket
+import struct
+import traceback
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+
+import anyio
+import anyio.abc
+
+from .actor import Actor, endpoints_of
+from .errors import MilkweedError, NotFound, ProtocolError, RemoteFailure, Unavailable
+from .wire import WIRE_VERSION, FrameReader, Kind, WireFrame, decode_json, encode, encode_json
+
+__all__ = ["ActorRef", "Connection", "open_connection", "serve"]
+
+logger = logging.getLogger(__name__)
+
+A = TypeVar("A", bound=Actor)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+HANDSHAKE_S = 5.0
+DRAIN_S = 2.0
+DEFAULT_DEADLINE_S = 45.0
+_CHUNK = 256 * 1024
+_QUEUE = 64
+
+
+class _Pending:
+    """A call under way from here: its reply, or why there will be none."""
+
+    __slots__ = ("done", "failure", "value")
+
+    def __init__(self) -> None:
+        self.done = anyio.Event()
+        self.value: Any = None
+        self.failure: BaseException | None = None
+
+    def settle(self, value: Any = None, failure: BaseException | None = None) -> None:
+        if not self.done.is_set():
+            self.value, self.failure = value, failure
+            self.done.set()
+
+
+class Connection:
+    """One peer. `run` drives it; it ends when either side closes, and every open call then fails."""
+
+    def __init__(
+        self, stream: anyio.abc.ByteStream, *, role: str, actors: Mapping[str, Actor] | None = None, peer: str = "peer"
+    ) -> None:
+        self._stream = stream
+        self._role = role
+        self._actors = dict(actors or {})
+        self._peer = peer
+        self._reader = FrameReader()
+        self._early: list[WireFrame] = []
+        self._pending: dict[int, _Pending] = {}
+        self._serving: dict[int, anyio.CancelScope] = {}
+        self._next_call = 1
+        self._outbox, self._outbox_end = anyio.create_memory_object_stream[bytes](_QUEUE)
+        self._scope = anyio.CancelScope()
+        self._flushed = anyio.Event()
+        self._idle = anyio.Event()
+        self._idle.set()
+        self.closed = anyio.Event()
+        self.reason = ""
+        self.peer_hello: dict[str, Any] = {}
+
+    def actor(self, name: str, cls: type[A]) -> ActorRef[A]:
+        """A reference to the peer's actor of that name; `cls` gives the endpoints' types."""
+        return ActorRef(self, name, cls, DEFAULT_DEADLINE_S)
+
+    def close(self) -> None:
+        """Ends `run`; calls under way fail."""
+        self._scope.cancel()
+
+    async def drain(self) -> None:
+        """Lets the calls under way here end and their replies go out, then closes."""
+        await self._idle.wait()
+        self._outbox.close()
+        await self._flushed.wait()
+        self.close()
+
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        """Shakes hands, reports started, then serves until the connection ends.
+
+        Raises:
+            ProtocolError: the handshake failed (only before it reports started).
+        """
+        ready = False
+        try:
+            with self._scope:
+                async with anyio.create_task_group() as group:
+                    group.start_soon(self._write)
+                    await self._shake_hands()
+                    ready = True
+                    task_status.started()
+                    await self._read(group)
+                    group.cancel_scope.cancel()
+        except* (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError) as gone:
+            self.reason = self.reason or f"the connection broke ({gone.exceptions[0]!r})"
+        except* ProtocolError as error:
+            self.reason = str(error.exceptions[0])
+            if not ready:
+                raise _first(error) from None
+            logger.warning("%s: %s", self._peer, self.reason)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._finish()
+
+    async def _finish(self) -> None:
+        self.reason = self.reason or "it was closed"
+        lost = Unavailable("connection_lost", f"the connection to {self._peer} ended: {self.reason}")
+        for pending in self._pending.values():
+            pending.settle(failure=lost)
+        self._pending.clear()
+        self.closed.set()
+        with anyio.move_on_after(0.2):
+            if self.reason.startswith(("protocol_error", "version_mismatch")):
+                with _ignore_broken():
+                    await self._stream.send(encode_json(Kind.GOODBYE, {"reason": self.reason}))
+        self._outbox.close()
+        self._outbox_end.close()
+        with _ignore_broken():
+            await self._stream.aclose()
+
+    async def _shake_hands(self) -> None:
+        hello = {"wire": WIRE_VERSION, "role": self._role, "pid": os.getpid()}
+        await self._outbox.send(encode_json(Kind.HELLO, hello))
+        try:
+            with anyio.fail_after(HANDSHAKE_S):
+                frame = await self._first_frame()
+        except TimeoutError:
+            raise ProtocolError("protocol_error", f"{self._peer} did not answer within {HANDSHAKE_S:.0f} s") from None
+        value = decode_json(frame)
+        if frame.kind is Kind.GOODBYE:
+            raise ProtocolError("protocol_error", f"{self._peer} refused: {value.get('reason', 'no reason given')}")
+        if frame.kind is not Kind.HELLO or value.get("wire") != WIRE_VERSION:
+            raise ProtocolError(
+                "version_mismatch",
+                f"{self._peer} speaks wire version {value.get('wire')}, this is {WIRE_VERSION}",
+                "Release the mesh with the version that allocated it, or install that version.",
+            )
+        self.peer_hello = value
+
+    async def _first_frame(self) -> WireFrame:
+        while True:
+            frames = list(self._reader.feed(await self._receive()))
+            if frames:
+                self._early = frames[1:]
+                return frames[0]
+
+    async def _receive(self) -> bytes:
+        try:
+            return await self._stream.receive(_CHUNK)
+        except anyio.EndOfStream:
+            if self._reader.pending:
+                raise ProtocolError("protocol_error", f"{self._peer} closed in the middle of a frame") from None
+            raise anyio.BrokenResourceError from None
+
+    async def _read(self, group: anyio.abc.TaskGroup) -> None:
+        for frame in self._early:
+            self._dispatch(frame, group)
+        while True:
+            data = await self._receive()
+            for frame in self._reader.feed(data):
+                if frame.kind is Kind.GOODBYE:
+                    self.reason = f"the peer said: {decode_json(frame).get('reason')}"
+                    return
+                self._dispatch(frame, group)
+
+    async def _write(self) -> None:
+        try:
+            async for data in self._outbox_end:
+                await self._stream.send(data)
+        finally:
+            self._flushed.set()
+
+    def _dispatch(self, frame: WireFrame, group: anyio.abc.TaskGroup) -> None:
+        if frame.kind is Kind.CALL:
+            scope = anyio.CancelScope()
+            self._serving[frame.call] = scope
+            if self._idle.is_set():
+                self._idle = anyio.Event()
+            group.start_soon(self._serve_call, frame, scope)
+        elif frame.kind is Kind.CANCEL:
+            if scope_ := self._serving.get(frame.call):
+                scope_.cancel()
+        elif pending := self._pending.get(frame.call):
+            try:
+                value = pickle.loads(frame.body)
+            except Exception as error:
+                pending.settle(failure=ProtocolError("protocol_error", f"a reply could not be read: {error!r}"))
+                return
+            if frame.kind is Kind.RESULT:
+                pending.settle(value)
+            else:
+                pending.settle(failure=value)
+
+    async def _serve_call(self, frame: WireFrame, scope: anyio.CancelScope) -> None:
+        try:
+            with scope:
+                await self._outbox.send(await self._reply_to(frame))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            logger.debug("%s left before its reply", self._peer)
+        finally:
+            self._serving.pop(frame.call, None)
+            if not self._serving:
+                self._idle.set()
+
+    async def _reply_to(self, frame: WireFrame) -> bytes:
+        try:
+            return encode(Kind.RESULT, frame.call, pickle.dumps(await self._invoke(frame.body), protocol=5))
+        except MilkweedError as error:
+            return encode(Kind.ERROR, frame.call, pickle.dumps(error, protocol=5))
+        except Exception as error:
+            logger.exception("a call failed")
+            return encode(Kind.ERROR, frame.call, pickle.dumps(_as_remote_failure(error), protocol=5))
+
+    async def _invoke(self, body: bytes) -> Any:
+        try:
+            name, method, args, kwargs = pickle.loads(body)
+        except Exception as error:
+            raise ProtocolError("protocol_error", f"a call could not be read: {error!r}") from None
+        actor = self._actors.get(name)
+        if actor is None or method not in endpoints_of(actor):
+            raise NotFound("endpoint_not_found", f"no endpoint {name}.{method}; actors here: {sorted(self._actors)}")
+        return await getattr(actor, method)(*args, **kwargs)
+
+    async def request(self, actor: str, method: str, args: Any, kwargs: Any, deadline_s: float | None) -> Any:
+        """Sends one call and awaits its reply; `ActorRef` is the typed way to it."""
+        if self.closed.is_set():
+            raise Unavailable("connection_lost", f"the connection to {self._peer} ended: {self.reason}")
+        call, self._next_call = self._next_call, self._next_call + 1
+        pending = self._pending[call] = _Pending()
+        try:
+            with anyio.fail_after(deadline_s):
+                body = pickle.dumps((actor, method, args, kwargs), protocol=5)
+                try:
+                    await self._outbox.send(encode(Kind.CALL, call, body))
+                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                    raise Unavailable("connection_lost", f"the connection to {self._peer} ended") from None
+                await pending.done.wait()
+        except TimeoutError:
+            raise Unavailable(
+                "deadline_exceeded", f"{self._peer} did not answer {actor}.{method} within {deadline_s:g} s"
+            ) from None
+        finally:
+            self._pending.pop(call, None)
+            if not pending.done.is_set():
+                self._send_cancel(call)
+        if pending.failure is not None:
+            raise pending.failure
+        return pending.value
+
+    def _send_cancel(self, call: int) -> None:
+        # Best effort: with a full outbox the peer learns of it when the connection ends.
+        try:
+            self._outbox.send_nowait(encode(Kind.CANCEL, call))
+        except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            logger.debug("could not send a cancel to %s", self._peer)
+
+
+class ActorRef(Generic[A]):
+    """Somebody else's actor, called by message over one connection."""
+
+    def __init__(self, connection: Connection, name: str, cls: type[A], deadline_s: float | None) -> None:
+        self._connection = connection
+        self._name = name
+        self._cls = cls
+        self._deadline_s = deadline_s
+
+    def within(self, deadline_s: float | None) -> ActorRef[A]:
+        """The same actor with another deadline for its calls, in seconds; None waits for ever."""
+        return ActorRef(self._connection, self._name, self._cls, deadline_s)
+
+    async def call_one(
+        self, method: Callable[Concatenate[A, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Calls one endpoint and returns its result.
+
+        Raises:
+            MilkweedError: what the endpoint raised; `connection_lost`, `deadline_exceeded` or `internal_error`.
+        """
+        result: T = await self._connection.request(self._name, method.__name__, args, kwargs, self._deadline_s)
+        return result
+
+
+@asynccontextmanager
+async def open_connection(
+    path: Path, *, role: str, peer: str = "peer", actors: Mapping[str, Actor] | None = None
+) -> AsyncIterator[Connection]:
+    """Connects to a unix socket for the length of a `with` block.
+
+    Raises:
+        Unavailable: nobody listens there.
+        ProtocolError: the peer is not Milkweed, or another version.
+    """
+    connection = Connection(await connect_stream(path, peer), role=role, peer=peer, actors=actors)
+    async with anyio.create_task_group() as group:
+        await group.start(connection.run)
+        try:
+            yield connection
+        finally:
+            connection.close()
+
+
+async def connect_stream(path: Path, peer: str) -> anyio.abc.ByteStream:
+    try:
+        return await anyio.connect_unix(path)
+    except OSError as error:
+        raise Unavailable("connection_lost", f"{peer} does not listen ({error.strerror})") from None
+
+
+async def serve(
+    path: Path,
+    actors: Mapping[str, Actor],
+    *,
+    role: str,
+    stop: anyio.Event | None = None,
+    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Listens on a unix socket (mode 0600) until cancelled, or until `stop`: then calls under way are answered first.
+
+    A socket left there by a dead process is replaced; the caller makes sure that there is one listener.
+    """
+    path.unlink(missing_ok=True)
+    listener = await anyio.create_unix_listener(path, mode=0o600)
+
+    async def handle(stream: anyio.abc.SocketStream) -> None:
+        if _peer_uid(stream) != os.getuid():
+            await stream.aclose()
+            return
+        connection = Connection(stream, role=role, actors=actors)
+        connections.add(connection)
+        try:
+            await connection.run()
+        except ProtocolError as error:
+            logger.warning("refused a peer: %s", error)
+        finally:
+            connections.discard(connection)
+
+    async def accept() -> None:
+        await listener.serve(handle)
+
+    connections: set[Connection] = set()
+    try:
+        async with listener, anyio.create_task_group() as group:
+            group.start_soon(accept)
+            task_status.started()
+            if stop is not None:
+                await stop.wait()
+                with anyio.move_on_after(DRAIN_S):
+                    async with anyio.create_task_group() as draining:
+                        for connection in connections:
+                            draining.start_soon(connection.drain)
+                group.cancel_scope.cancel()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _peer_uid(stream: anyio.abc.SocketStream) -> int:
+    raw: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+    _pid, uid, _gid = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(uid)
+
+
+def _as_remote_failure(error: Exception) -> RemoteFailure:
+    return RemoteFailure(
+        "internal_error",
+        f"{type(error).__name__}: {error}",
+        "This is a fault in Milkweed; its log has the traceback.",
+        "".join(traceback.format_exception(error)),
+    )
+
+
+def _first(group: BaseExceptionGroup[ProtocolError]) -> ProtocolError:
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    assert isinstance(error, ProtocolError)
+    return error
+
+
+def _ignore_broken() -> AbstractContextManager[None]:
+    return suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)

@@ -1,0 +1,41 @@
+"""The engine seam: what runs on a host, and how its services are called."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol, TypeVar
+
+import anyio
+
+from ..actor import Actor
+from ..call import ActorRef
+from ..paths import MeshPaths
+from ..records import MeshSpec
+from ..schedulers import HostPlace
+
+__all__ = ["Engine", "HostChannel"]
+
+A = TypeVar("A", bound=Actor)
+
+
+class HostChannel(Protocol):
+    """The way to one host's services; `closed` is set when it is gone for good."""
+
+    closed: anyio.Event
+
+    def actor(self, name: str, cls: type[A]) -> ActorRef[A]: ...
+
+
+class Engine(Protocol):
+    name: str
+
+    def prepare(self, mesh: str, spec: MeshSpec, place: HostPlace, paths: MeshPaths) -> list[str]:
+        """Writes what the host needs to its directory; returns the command that the scheduler starts there."""
+        ...
+
+    def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[HostChannel]:
+        """
+        Raises:
+            Unavailable: the host does not answer (yet).
+        """
+        ...

@@ -1,0 +1,208 @@
+"""The index of a user's meshes, runs and events: one SQLite file that servers read and keepers write.
+
+It is not the only copy: each host's spool and output files hold what happened there, and a keeper that starts
+again writes the index anew from them. A name is unique among live meshes, an id for ever.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from .codec import from_json, to_json
+from .errors import Conflict, NotFound, Unavailable
+from .records import HostEvent, MeshSpec, MeshState, MeshView, RunView
+
+__all__ = ["Index", "MeshEvent", "short_id"]
+
+_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
+_BUSY_S = 10.0
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meshes (
+    mesh TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL,
+    lease_boot TEXT NOT NULL DEFAULT '', lease_deadline REAL NOT NULL DEFAULT 0, created_at REAL NOT NULL);
+CREATE UNIQUE INDEX IF NOT EXISTS live_names ON meshes (name) WHERE state != 'released';
+CREATE TABLE IF NOT EXISTS runs (
+    run TEXT PRIMARY KEY, mesh TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL, created_at REAL NOT NULL);
+CREATE INDEX IF NOT EXISTS runs_of_mesh ON runs (mesh);
+CREATE TABLE IF NOT EXISTS events (
+    mesh TEXT NOT NULL, host INTEGER NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL,
+    PRIMARY KEY (mesh, host, seq)) WITHOUT ROWID;
+"""
+
+
+def short_id(length: int = 3) -> str:
+    """Random lower-case letters and digits that cannot be mistaken for one another."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(length))
+
+
+@dataclass(frozen=True, slots=True)
+class MeshEvent:
+    """An event with the host it happened on; host -1 is the keeper itself."""
+
+    host: int
+    event: HostEvent
+
+
+class Index:
+    """Open as long as its owner; calls are short and safe from many processes (rollback journal, busy wait)."""
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
+            self._db.execute("PRAGMA synchronous = NORMAL")
+            if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
+                self._db.executescript("BEGIN IMMEDIATE;" + _SCHEMA + "PRAGMA user_version = 1; COMMIT;")
+        except sqlite3.Error as error:
+            raise Unavailable(
+                "index_unreadable", f"the index {path} cannot be opened: {error}", "Move it away; hosts keep their spools."
+            ) from None
+
+    def close(self) -> None:
+        self._db.close()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+        except BaseException:
+            self._db.execute("ROLLBACK")
+            raise
+        self._db.execute("COMMIT")
+
+    def claim(self, spec: MeshSpec) -> tuple[MeshView, bool]:
+        """The live mesh of that name, or a new row in state `starting`; True when it is new.
+
+        Raises:
+            Conflict: a live mesh of that name was allocated with other arguments.
+        """
+        with self._transaction():
+            row = self._db.execute("SELECT view FROM meshes WHERE name = ? AND state != 'released'", (spec.name,)).fetchone()
+            if row is not None:
+                found = from_json(MeshView, json.loads(row[0]))
+                if found.spec != spec:
+                    raise Conflict(
+                        "name_in_use",
+                        f"{found.mesh} has the name {spec.name!r} with {_difference(found.spec, spec)}",
+                        f"Use {found.mesh}, release it first (release_mesh), or take another name.",
+                    )
+                return found, False
+            mesh = self._unused("meshes", "mesh", f"mesh-{spec.name}")
+            view = MeshView(mesh=mesh, spec=spec, state="starting", created_at=time.time())
+            self._db.execute(
+                "INSERT INTO meshes (mesh, name, state, view, created_at) VALUES (?, ?, ?, ?, ?)",
+                (mesh, spec.name, view.state, json.dumps(to_json(view)), view.created_at),
+            )
+            return view, True
+
+    def put_mesh(self, view: MeshView, *, lease_boot: str, lease_deadline: float) -> None:
+        """Writes a mesh's state; a released mesh stays released."""
+        with self._transaction():
+            self._db.execute(
+                "UPDATE meshes SET state = ?, view = ?, lease_boot = ?, lease_deadline = ?"
+                " WHERE mesh = ? AND (state != 'released' OR ? = 'released')",
+                (view.state, json.dumps(to_json(view)), lease_boot, lease_deadline, view.mesh, view.state),
+            )
+
+    def mesh(self, mesh: str) -> MeshView:
+        """By id, or by the name of a live mesh.
+
+        Raises:
+            NotFound: mesh_not_found, naming the live ones.
+        """
+        row = self._db.execute(
+            "SELECT view FROM meshes WHERE mesh = ? OR (name = ? AND state != 'released')", (mesh, mesh)
+        ).fetchone()
+        if row is None:
+            live = [view.mesh for view in self.meshes()]
+            known = f"meshes: {', '.join(live[:8])}" if live else "there is none"
+            raise NotFound(
+                "mesh_not_found", f"no mesh {mesh!r}; {known}", "Call list_meshes." if live else "Call allocate_mesh."
+            )
+        return from_json(MeshView, json.loads(row[0]))
+
+    def lease(self, mesh: str) -> tuple[str, float]:
+        """Boot id and CLOCK_BOOTTIME deadline of a mesh's lease; ("", 0) before it has one."""
+        row = self._db.execute("SELECT lease_boot, lease_deadline FROM meshes WHERE mesh = ?", (mesh,)).fetchone()
+        return (row[0], row[1]) if row else ("", 0.0)
+
+    def meshes(self, *, released: bool = False) -> tuple[MeshView, ...]:
+        """Live meshes, oldest first; with `released` the released ones too."""
+        where = "" if released else "WHERE state != 'released'"
+        rows = self._db.execute(f"SELECT view FROM meshes {where} ORDER BY created_at").fetchall()
+        return tuple(from_json(MeshView, json.loads(row[0])) for row in rows)
+
+    def new_run_id(self) -> str:
+        return self._unused("runs", "run", "run")
+
+    def _unused(self, table: str, column: str, prefix: str) -> str:
+        for attempt in itertools.count():
+            # Three letters are 29,791 ids; a crowded index gets longer ones.
+            name = f"{prefix}-{short_id(3 + attempt // 8)}"
+            if not self._db.execute(f"SELECT 1 FROM {table} WHERE {column} = ?", (name,)).fetchone():
+                return name
+        raise AssertionError("unreachable")
+
+    def put_run(self, view: RunView) -> None:
+        self._db.execute(
+            "INSERT INTO runs (run, mesh, state, view, created_at) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (run) DO UPDATE SET state = excluded.state, view = excluded.view WHERE mesh = excluded.mesh",
+            (view.run, view.mesh, view.state, json.dumps(to_json(view)), view.created_at),
+        )
+
+    def run(self, run: str) -> RunView:
+        """
+        Raises:
+            NotFound: run_not_found, naming the latest ones.
+        """
+        row = self._db.execute("SELECT view FROM runs WHERE run = ?", (run,)).fetchone()
+        if row is None:
+            latest = [r[0] for r in self._db.execute("SELECT run FROM runs ORDER BY created_at DESC LIMIT 5")]
+            known = f"latest runs: {', '.join(latest)}" if latest else "nothing was run yet"
+            raise NotFound("run_not_found", f"no run {run!r}; {known}", "Call list_runs.")
+        return from_json(RunView, json.loads(row[0]))
+
+    def runs(self, mesh: str) -> tuple[RunView, ...]:
+        """Runs of a mesh, newest first."""
+        rows = self._db.execute("SELECT view FROM runs WHERE mesh = ? ORDER BY created_at DESC", (mesh,)).fetchall()
+        return tuple(from_json(RunView, json.loads(row[0])) for row in rows)
+
+    def add_events(self, mesh: str, host: int, events: tuple[HostEvent, ...]) -> None:
+        """Events already there (same host and seq) are left as they are."""
+        with self._transaction():
+            self._db.executemany(
+                "INSERT OR IGNORE INTO events (mesh, host, seq, event) VALUES (?, ?, ?, ?)",
+                [(mesh, host, event.seq, json.dumps(to_json(event))) for event in events],
+            )
+
+    def last_seq(self, mesh: str, host: int) -> int:
+        row = self._db.execute("SELECT max(seq) FROM events WHERE mesh = ? AND host = ?", (mesh, host)).fetchone()
+        return row[0] or 0
+
+    def events(self, mesh: str, limit: int) -> tuple[MeshEvent, ...]:
+        """The latest events of all hosts, oldest first."""
+        rows = self._db.execute(
+            "SELECT host, event FROM events WHERE mesh = ? ORDER BY json_extract(event, '$.at') DESC LIMIT ?", (mesh, limit)
+        ).fetchall()
+        return tuple(MeshEvent(host, from_json(HostEvent, json.loads(text))) for host, text in reversed(rows))
+
+    def set_state(self, mesh: str, state: MeshState, reason: str) -> None:
+        """For a mesh whose keeper is gone for good."""
+        self.put_mesh(replace(self.mesh(mesh), state=state, reason=reason), lease_boot="", lease_deadline=0.0)
+
+
+def _difference(live: MeshSpec, asked: MeshSpec) -> str:
+    pairs = [
+        f"{name}={getattr(live, name)!r} (asked: {getattr(asked, name)!r})"
+        for name in MeshSpec.__dataclass_fields__
+        if getattr(live, name) != getattr(asked, name)
+    ]
+    return ", ".join(pairs)

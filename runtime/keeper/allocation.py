@@ -1,0 +1,114 @@
+"""The hosts of one mesh: started by the scheduler with the engine's command, remembered on disk, given back.
+
+`mesh.json` beside the index holds the scheduler's handles, so that a keeper that starts again finds its hosts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+import anyio
+
+from .. import engines, schedulers
+from ..agent.lease import boot_id, boottime_s
+from ..agent.spool import Spool
+from ..codec import from_json, to_json
+from ..errors import Unavailable
+from ..index import Index
+from ..paths import MeshPaths
+from ..records import HostEvent, MeshSpec
+from ..schedulers import HostHandle, HostPlace
+
+__all__ = ["Allocation"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    handles: tuple[HostHandle, ...]
+    lease_boot: str
+    lease_deadline: float
+
+
+class Allocation:
+    def __init__(self, mesh: str, spec: MeshSpec, paths: MeshPaths) -> None:
+        self.scheduler = schedulers.find(spec.scheduler)
+        self.engine = engines.find(spec.engine)
+        self._mesh = mesh
+        self._spec = spec
+        self._paths = paths
+        self._handles: tuple[HostHandle, ...] = ()
+        self._lease = (boot_id(), boottime_s() + spec.lease_minutes * 60)
+
+    @property
+    def lease(self) -> tuple[str, float]:
+        """Boot id and CLOCK_BOOTTIME deadline."""
+        return self._lease
+
+    def lease_left_s(self) -> float:
+        boot, deadline = self._lease
+        return deadline - boottime_s() if boot == boot_id() else 0.0
+
+    def set_lease(self, left_s: float) -> None:
+        self._lease = (boot_id(), boottime_s() + left_s)
+        self._save()
+
+    async def start_or_resume(self) -> tuple[HostHandle, ...]:
+        """The handles of the hosts: those on record, else of hosts started now (what an earlier try left is ended).
+
+        Raises:
+            Unavailable: allocation_failed; InvalidArgument: what the scheduler cannot give.
+        """
+        record = self._load()
+        if record is not None:
+            self._handles, self._lease = record.handles, (record.lease_boot, record.lease_deadline)
+            return self._handles
+        await self.scheduler.give_back(self._mesh, self._spec, ())
+        self.scheduler.check(self._mesh, self._spec)
+        self._paths.sockets.mkdir(mode=0o700, exist_ok=True)
+        places = self.scheduler.places(self._mesh, self._spec, self._paths.host)
+        started: dict[int, HostHandle] = {}
+
+        async def start(place: HostPlace) -> None:
+            command = self.engine.prepare(self._mesh, self._spec, place, self._paths)
+            started[place.host] = await self.scheduler.start_host(self._mesh, self._spec, place, command)
+
+        try:
+            async with anyio.create_task_group() as group:
+                for place in places:
+                    group.start_soon(start, place)
+        except* OSError as errors:
+            raise Unavailable("allocation_failed", str(errors.exceptions[0]), "Free the disk or mend the path.") from None
+        finally:
+            self._handles = tuple(started[host] for host in sorted(started))
+        self._save()
+        return self._handles
+
+    async def give_back(self) -> int:
+        """Ends what is left of the hosts; returns how many processes that were."""
+        return await self.scheduler.give_back(self._mesh, self._spec, self._handles)
+
+    def clean_up(self) -> None:
+        """Removes what only a live mesh needs; output and spools stay."""
+        shutil.rmtree(self._paths.sockets, ignore_errors=True)
+        for handle in self._handles:
+            shutil.rmtree(self._paths.host(handle.host) / "tmp", ignore_errors=True)
+
+    def spooled(self, host: int) -> tuple[HostEvent, ...]:
+        """A host's events as its disk has them, for when it no longer answers."""
+        return Spool.read(self._paths.host(host) / "spool.jsonl")
+
+    def _save(self) -> None:
+        record = _Record(self._handles, *self._lease)
+        fresh = self._paths.record.with_name("mesh.json.new")
+        fresh.write_text(json.dumps(to_json(record)))
+        os.replace(fresh, self._paths.record)
+
+    def _load(self) -> _Record | None:
+        try:
+            return from_json(_Record, json.loads(Path(self._paths.record).read_text()))
+        except (OSError, ValueError, TypeError, KeyError):
+            return None

@@ -1,0 +1,74 @@
+"""The keeper process: one a mesh, held by a lock; it serves until the mesh is released."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import anyio
+
+from ..call import serve
+from ..index import Index
+from ..paths import Places
+from .hosts import Hosts
+from .mesh_keeper import MeshKeeper
+from .reader import Reader
+from .run_control import RunControl
+from .runbook import RunBook
+
+__all__ = ["run_keeper"]
+
+logger = logging.getLogger(__name__)
+
+
+@contextmanager
+def only_one(path: Path) -> Iterator[bool]:
+    """Holds the keeper's lock; False when another keeper has it."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            yield False
+        else:
+            yield True
+    finally:
+        os.close(fd)
+
+
+async def run_keeper(mesh: str) -> None:
+    """Serves one mesh until it is released; returns at once when it was, or when another keeper serves it."""
+    places = Places.from_environment()
+    paths = places.mesh(mesh)
+    index = Index(places.index)
+    with only_one(paths.lock) as first:
+        view = index.mesh(mesh)
+        if not first or view.state == "released":
+            return
+        paths.sockets.mkdir(mode=0o700, exist_ok=True)
+        hosts = Hosts()
+        runs = RunBook(mesh, index)
+        keeper = MeshKeeper(view, paths, index, hosts, runs)
+        control = RunControl(keeper, index, hosts, runs)
+        reader = Reader(paths, hosts, runs)
+        actors = {type(actor).__name__: actor for actor in (keeper, control, reader)}
+        logger.info("keeping %s", mesh)
+        async with anyio.create_task_group() as group:
+            group.start_soon(_end_on_sigterm, group.cancel_scope)
+            group.start_soon(control.end_peers)
+            group.start_soon(keeper.run)
+            await serve(paths.keeper_socket, actors, role="keeper", stop=keeper.released)
+            group.cancel_scope.cancel()
+    logger.info("%s was released", mesh)
+
+
+async def _end_on_sigterm(scope: anyio.CancelScope) -> None:
+    # The keeper alone ends: hosts and runs go on until the release or the lease.
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            scope.cancel()

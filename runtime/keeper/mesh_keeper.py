@@ -1,0 +1,207 @@
+"""The life of one mesh: hosts started and followed, the lease, the release."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+
+import anyio
+import anyio.abc
+
+from ..actor import Actor, endpoint
+from ..errors import Conflict, InvalidArgument, MilkweedError
+from ..index import Index, MeshEvent
+from ..mesh import format_ranks
+from ..paths import MeshPaths
+from ..records import EndReason, MeshState, MeshView
+from ..services.host import Host
+from .allocation import Allocation
+from .hosts import Hosts
+from .links import HostLink
+from .runbook import RunBook
+
+__all__ = ["MeshKeeper", "Released"]
+
+logger = logging.getLogger(__name__)
+
+END_GRACE_S = 2.0
+MAX_LEASE_S = 7 * 24 * 3600.0
+_HOST_END_S = 10.0
+_LEASE_LOOK_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Released:
+    """What a release ended. Output stays in `output_directory`."""
+
+    mesh: str
+    runs_ended: tuple[str, ...]
+    processes_ended: int
+    output_directory: str
+
+
+class MeshKeeper(Actor):
+    """`run` serves the mesh until it is released; changes are made one at a time, under `changing`."""
+
+    def __init__(self, view: MeshView, paths: MeshPaths, index: Index, hosts: Hosts, runs: RunBook) -> None:
+        self._view = view
+        self._paths = paths
+        self._index = index
+        self._hosts = hosts
+        self._runs = runs
+        self._allocation = Allocation(view.mesh, view.spec, paths)
+        self._settled = anyio.Event()
+        self.changing = anyio.Lock()
+        self.released = anyio.Event()
+
+    async def run(self) -> None:
+        """Starts or takes up the hosts and follows them until the release or the end of the lease."""
+        try:
+            handles = await self._allocation.start_or_resume()
+        except MilkweedError as error:
+            await self._give_back(str(error))
+            return
+        async with anyio.create_task_group() as group:
+            for handle in handles:
+                link = HostLink(
+                    handle,
+                    paths=self._paths,
+                    engine=self._allocation.engine,
+                    scheduler=self._allocation.scheduler,
+                    on_events=self._runs.take,
+                    changed=partial(self._host_changed, group),
+                )
+                self._hosts.links[handle.host] = link
+            for link in self._hosts.links.values():
+                group.start_soon(link.run)
+            group.start_soon(self._end_with_lease)
+            await self.released.wait()
+            group.cancel_scope.cancel()
+
+    def require_live(self) -> None:
+        """
+        Raises:
+            Conflict: mesh_released, or mesh_not_ready while it starts.
+        """
+        if self.released.is_set():
+            raise Conflict("mesh_released", f"{self._view.mesh} was released", "Call allocate_mesh for a new one.")
+        if not self._settled.is_set():
+            raise Conflict("mesh_not_ready", f"{self._view.mesh} is {self._view.state}", "Call mesh_status in a moment.")
+
+    @property
+    def mesh(self) -> MeshView:
+        return self._view
+
+    @endpoint
+    async def view(self) -> MeshView:
+        hosts = self._hosts.views() or self._view.hosts
+        return replace(self._view, hosts=hosts, lease_left_s=max(0.0, self._allocation.lease_left_s()))
+
+    @endpoint
+    async def wait_ready(self, timeout_s: float) -> MeshView:
+        """The view once all hosts are ready or one is lost, or when the time is up."""
+        with anyio.move_on_after(timeout_s):
+            await self._settled.wait()
+        return await self.view()
+
+    @endpoint
+    async def events(self, limit: int) -> tuple[MeshEvent, ...]:
+        """The latest events of all hosts, oldest first."""
+        return self._index.events(self._view.mesh, limit)
+
+    @endpoint
+    async def extend_lease(self, minutes: float) -> MeshView:
+        """The lease ends that much later, at most seven days from now.
+
+        Raises:
+            InvalidArgument: it would end later than that.
+        """
+        async with self.changing:
+            self.require_live()
+            left = self._allocation.lease_left_s() + minutes * 60
+            if left > MAX_LEASE_S:
+                raise InvalidArgument(
+                    "invalid_argument",
+                    f"the lease would end in {left / 3600:.0f} h; the most is {MAX_LEASE_S / 3600:.0f} h",
+                    "Ask for fewer minutes.",
+                )
+            self._allocation.set_lease(left)
+            await self._hosts.ask(self._hosts.ready(), lambda link: link.call(Host, Host.set_lease, left))
+            self._put(self._view.state, self._view.reason)
+            return await self.view()
+
+    @endpoint
+    async def release(self) -> Released:
+        """Ends all that runs, gives the hosts back and ends the keeper."""
+        async with self.changing:
+            if self.released.is_set():
+                self.require_live()
+            return await self._end_everything("released", "released")
+
+    def _host_changed(self, tasks: anyio.abc.TaskGroup, host: int) -> None:
+        if self.released.is_set():
+            return
+        link = self._hosts[host]
+        if link.state == "lost":
+            link.take(self._allocation.spooled(host))
+            self._runs.host_lost(host, time.time())
+        lost = [one for one in self._hosts.links.values() if one.state == "lost"]
+        if lost and self._view.state == "starting":
+            # A mesh that was never whole is given back: nobody can have used it.
+            reason = "; ".join(f"host {one.host}: {one.reason}" for one in lost[:3])
+            tasks.start_soon(self._give_back, f"allocation_failed: {reason}")
+        elif lost:
+            names = format_ranks(one.host for one in lost)
+            self._put("degraded", f"host {names} lost: {lost[0].reason}")
+        elif len(self._hosts.ready()) == len(self._hosts.links):
+            self._put("ready", "")
+
+    def _put(self, state: MeshState, reason: str) -> None:
+        self._view = replace(self._view, state=state, reason=reason, hosts=self._hosts.views())
+        boot, deadline = self._allocation.lease
+        self._index.put_mesh(self._view, lease_boot=boot, lease_deadline=deadline)
+        if state != "starting":
+            self._settled.set()
+
+    async def _end_with_lease(self) -> None:
+        # The hosts end by themselves at that time; here it is said and tidied up. A timer stands still while
+        # the machine sleeps, the lease does not: hence the short looks.
+        while (left := self._allocation.lease_left_s()) > 0:
+            await anyio.sleep(min(left, _LEASE_LOOK_S))
+        async with self.changing:
+            await self._end_everything("lease_ended", "the lease ended")
+
+    async def _end_everything(self, reason: EndReason, words: str) -> Released:
+        runs = tuple(view.run for view in self._runs.unfinished())
+        with anyio.CancelScope(shield=True):
+            processes = await self._end_hosts(reason)
+            processes += await self._give_back(words, lambda: self._runs.close(reason, time.time()))
+        return Released(self._view.mesh, runs, processes, str(self._paths.root))
+
+    async def _end_hosts(self, reason: EndReason) -> int:
+        async def end(link: HostLink) -> int:
+            ended = await link.call(Host, Host.end, reason, END_GRACE_S, link.after)
+            link.take(ended.events)
+            with anyio.move_on_after(_HOST_END_S):
+                await link.lost.wait()
+            return ended.processes
+
+        answers = await self._hosts.ask(self._hosts.ready(), end)
+        for host, answer in answers.items():
+            if isinstance(answer, MilkweedError):
+                logger.warning("host %d did not end by itself: %s", host, answer)
+        return sum(answer for answer in answers.values() if isinstance(answer, int))
+
+    async def _give_back(self, reason: str, before: Callable[[], None] = lambda: None) -> int:
+        with anyio.CancelScope(shield=True):
+            ended = await self._allocation.give_back()
+            for host, link in self._hosts.links.items():
+                link.take(self._allocation.spooled(host))
+            before()
+            self._put("released", reason)
+            self._allocation.clean_up()
+        self.released.set()
+        return ended

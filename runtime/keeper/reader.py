@@ -1,0 +1,164 @@
+"""Looking without changing anything: output, stacks and files of the hosts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import anyio.to_thread
+
+from ..actor import Actor, endpoint
+from ..errors import MilkweedError, NotFound
+from ..file_records import FileChunk, FileDigest, FileListing, FileText
+from ..mesh import format_ranks
+from ..output import read_slice
+from ..paths import MeshPaths
+from ..records import OutputSlice, ProcessStacks, RankView, RunView
+from ..services.files import Files
+from ..services.runs import Runs
+from ..services.stacks import Stacks
+from .hosts import Hosts
+from .runbook import RunBook
+
+__all__ = ["Reader", "read_from_disk"]
+
+_SPARE_S = 5.0
+
+
+class Reader(Actor):
+    def __init__(self, paths: MeshPaths, hosts: Hosts, runs: RunBook) -> None:
+        self._paths = paths
+        self._hosts = hosts
+        self._runs = runs
+
+    @endpoint
+    async def output(
+        self,
+        run: str,
+        ranks: Sequence[int] | None,
+        offsets: Mapping[int, int],
+        tail_bytes: int | None,
+        max_bytes: int,
+    ) -> tuple[OutputSlice, ...]:
+        """A slice of each rank's output, in rank order; `max_bytes` is for each rank.
+
+        A rank without an offset is read from its beginning, or its last `tail_bytes`. A lost host's output is
+        read from its directory.
+        """
+        view = self._runs.view(run)
+        chosen = choose_ranks(view, ranks)
+        slices: list[OutputSlice] = []
+        by_host: dict[int, list[RankView]] = {}
+        for rank in chosen:
+            by_host.setdefault(rank.host, []).append(rank)
+        answers = await self._hosts.ask(
+            by_host,
+            lambda link: link.call(
+                Runs, Runs.read, run, tuple(r.rank for r in by_host[link.host]), offsets, tail_bytes, max_bytes
+            ),
+        )
+        for host, answer in answers.items():
+            if isinstance(answer, MilkweedError):
+                slices += await anyio.to_thread.run_sync(
+                    read_from_disk, self._paths, run, by_host[host], offsets, tail_bytes, max_bytes
+                )
+            else:
+                slices += answer
+        return tuple(sorted(slices, key=lambda one: one.rank))
+
+    @endpoint
+    async def stacks(
+        self, run: str, ranks: Sequence[int] | None, native: bool, with_locals: bool, timeout_s: float
+    ) -> tuple[ProcessStacks, ...]:
+        """Stacks of the run's processes on all hosts at once; a host that does not answer is said for its ranks."""
+        chosen = choose_ranks(self._runs.view(run), ranks)
+        by_host: dict[int, list[RankView]] = {}
+        for rank in chosen:
+            by_host.setdefault(rank.host, []).append(rank)
+        answers = await self._hosts.ask(
+            by_host,
+            lambda link: link.call_within(
+                timeout_s + _SPARE_S,
+                Stacks,
+                Stacks.dump,
+                run,
+                tuple(r.rank for r in by_host[link.host]),
+                native,
+                with_locals,
+                timeout_s,
+            ),
+        )
+        found: list[ProcessStacks] = []
+        for host, answer in answers.items():
+            if isinstance(answer, MilkweedError):
+                found += [ProcessStacks(r.rank, host, r.pid or 0, error=str(answer)) for r in by_host[host]]
+            else:
+                found += answer
+        return tuple(sorted(found, key=lambda one: (one.rank, one.child_of is not None, one.pid)))
+
+    @endpoint
+    async def list_files(
+        self, path: str, hosts: Sequence[int] | None, pattern: str | None, limit: int
+    ) -> dict[int, FileListing | MilkweedError]:
+        return await self._hosts.ask(
+            self._chosen(hosts), lambda link: link.call(Files, Files.list, path, pattern, limit)
+        )
+
+    @endpoint
+    async def read_file(
+        self, path: str, host: int, offset: int, limit: int | None, tail: int | None, grep: str | None, max_bytes: int
+    ) -> FileText:
+        return await self._hosts[host].call(Files, Files.read, path, offset, limit, tail, grep, max_bytes)
+
+    @endpoint
+    async def file_digests(self, path: str, hosts: Sequence[int] | None) -> dict[int, FileDigest | MilkweedError]:
+        return await self._hosts.ask(self._chosen(hosts), lambda link: link.call(Files, Files.digest, path))
+
+    @endpoint
+    async def file_chunk(self, path: str, host: int, offset: int, length: int) -> FileChunk:
+        return await self._hosts[host].call(Files, Files.chunk, path, offset, length)
+
+    def _chosen(self, hosts: Sequence[int] | None) -> Sequence[int]:
+        chosen = sorted(self._hosts.links) if hosts is None else hosts
+        for host in chosen:
+            self._hosts[host]
+        return chosen
+
+
+def choose_ranks(view: RunView, ranks: Sequence[int] | None) -> list[RankView]:
+    """
+    Raises:
+        NotFound: rank_not_found.
+    """
+    known = {rank.rank: rank for rank in view.ranks}
+    unknown = [rank for rank in ranks or () if rank not in known]
+    if unknown:
+        raise NotFound(
+            "rank_not_found",
+            f"{view.run} has no rank {format_ranks(unknown)}; its ranks are {format_ranks(known)}",
+            "Leave out ranks to read all.",
+        )
+    return [known[rank] for rank in (known if ranks is None else ranks)]
+
+
+def read_from_disk(
+    paths: MeshPaths,
+    run: str,
+    ranks: Sequence[RankView],
+    offsets: Mapping[int, int],
+    tail_bytes: int | None,
+    max_bytes: int,
+) -> list[OutputSlice]:
+    """Output of ranks whose host is gone, from the directories it left."""
+    return [
+        read_slice(
+            paths.host(rank.host),
+            run,
+            f"rank-{rank.rank}",
+            rank.rank,
+            offset=offsets.get(rank.rank),
+            tail_bytes=None if rank.rank in offsets else tail_bytes,
+            max_bytes=max_bytes,
+            ended=True,
+        )
+        for rank in ranks
+    ]

@@ -1,0 +1,164 @@
+"""Starting, waiting for and ending runs on one mesh."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import anyio.abc
+
+from ..actor import Actor, endpoint
+from ..errors import MilkweedError, NotFound
+from ..index import Index
+from ..mesh import Extent
+from ..records import EndReason, HostPlan, RankView, RunRequest, RunView
+from ..services.runs import Runs
+from .hosts import Hosts
+from .launchers import Placement, command_text, needs_port, plan_run, ranks_of
+from .lifecycle import EndRanks, is_over
+from .links import CALL_S, HostLink
+from .mesh_keeper import END_GRACE_S, MeshKeeper
+from .runbook import RunBook
+
+__all__ = ["RunControl"]
+
+logger = logging.getLogger(__name__)
+
+
+class RunControl(Actor):
+    def __init__(self, keeper: MeshKeeper, index: Index, hosts: Hosts, runs: RunBook) -> None:
+        self._keeper = keeper
+        self._index = index
+        self._hosts = hosts
+        self._runs = runs
+
+    async def end_peers(self) -> None:
+        """Ends the ranks that wait for failed ones, for ever."""
+        async with anyio.create_task_group() as group:
+            async for action in self._runs.peers_to_end():
+                group.start_soon(self._end_peers, action)
+
+    @endpoint
+    async def start(self, request: RunRequest) -> RunView:
+        """Checks on every host that the run can start, then starts it; a refusal has no effect.
+
+        Raises:
+            InvalidArgument, NotFound: the request cannot be served.
+            Conflict: mesh_not_ready. Unavailable: host_lost.
+        """
+        async with self._keeper.changing:
+            self._keeper.require_live()
+            place = self._placement(self._index.new_run_id())
+            plans = plan_run(request, place)
+            self._hosts.require_ready(plan.host for plan in plans)
+            await self._check(plans)
+            if needs_port(request.launcher):
+                port = await self._hosts[plans[0].host].call(Runs, Runs.reserve_port)
+                plans = plan_run(request, replace(place, master_port=port))
+            return await self._start(request, place.run, plans)
+
+    @endpoint
+    async def all(self) -> tuple[RunView, ...]:
+        """All runs of the mesh, newest first."""
+        return self._index.runs(self._keeper.mesh.mesh)
+
+    @endpoint
+    async def view(self, run: str) -> RunView:
+        """
+        Raises:
+            NotFound: run_not_found.
+        """
+        return self._found(run)
+
+    @endpoint
+    async def wait(self, run: str, until: Literal["end", "output"], pattern: str | None, timeout_s: float) -> RunView:
+        """The run when it is over, when it has printed (what matches `pattern`), or when the time is up."""
+        view = self._found(run)
+        if until == "end" or is_over(view):
+            return await self._runs.wait_over(run, timeout_s)
+        with anyio.move_on_after(timeout_s):
+            async with anyio.create_task_group() as group:
+
+                async def wait_output(link: HostLink) -> None:
+                    deadline_s = timeout_s + CALL_S
+                    if await link.call_within(deadline_s, Runs, Runs.wait_output, run, None, {}, pattern, timeout_s):
+                        group.cancel_scope.cancel()
+
+                for host in {rank.host for rank in view.ranks}.intersection(self._hosts.ready()):
+                    group.start_soon(wait_output, self._hosts[host])
+                await self._runs.wait_over(run, timeout_s)
+                group.cancel_scope.cancel()
+        return self._found(run)
+
+    @endpoint
+    async def cancel(self, run: str, grace_s: float) -> RunView:
+        """Ends a run's processes on all hosts: SIGTERM, then SIGKILL after the grace. A run that is over stays so."""
+        if is_over(self._found(run)):
+            return self._found(run)
+        self._runs.explain(run, "cancelled")
+        await self._end(run, "cancelled", grace_s)
+        return await self._runs.wait_over(run, grace_s + END_GRACE_S)
+
+    def _found(self, run: str) -> RunView:
+        view = self._runs.view(run)
+        if view.mesh != self._keeper.mesh.mesh:
+            raise NotFound("run_not_found", f"{run} is a run of {view.mesh}", "Call list_runs.")
+        return view
+
+    def _placement(self, run: str) -> Placement:
+        spec = self._keeper.mesh.spec
+        own = Path(spec.workspace) / ".venv" / "bin" / "python"
+        python = str(own) if own.exists() else sys.executable
+        return Placement(
+            run=run,
+            extent=Extent(spec.hosts, spec.procs_per_host),
+            addresses=[view.address for view in self._hosts.views()],
+            workspace=spec.workspace,
+            python=python,
+            path=os.pathsep.join((str(Path(python).parent), os.environ.get("PATH", os.defpath))),
+        )
+
+    async def _check(self, plans: Sequence[HostPlan]) -> None:
+        by_host = {plan.host: plan for plan in plans}
+        answers = await self._hosts.ask(by_host, lambda link: link.call(Runs, Runs.check, by_host[link.host]))
+        for answer in answers.values():
+            if isinstance(answer, MilkweedError):
+                raise answer
+
+    async def _start(self, request: RunRequest, run: str, plans: Sequence[HostPlan]) -> RunView:
+        by_host = {plan.host: plan for plan in plans}
+        view = RunView(
+            run=run,
+            mesh=self._keeper.mesh.mesh,
+            state="running",
+            launcher=request.launcher,
+            command=command_text(request),
+            ranks=tuple(RankView(rank, host) for rank, host in ranks_of(plans)),
+            created_at=time.time(),
+            keep_going=request.keep_going,
+        )
+        self._runs.add(view)
+        answers = await self._hosts.ask(by_host, lambda link: link.call(Runs, Runs.start, by_host[link.host]))
+        for host, answer in answers.items():
+            if isinstance(answer, MilkweedError):
+                self._runs.not_started(run, host, str(answer), time.time())
+        return self._runs.view(run)
+
+    async def _end(self, run: str, reason: EndReason, grace_s: float) -> None:
+        hosts = {rank.host for rank in self._runs.view(run).ranks}.intersection(self._hosts.ready())
+        answers = await self._hosts.ask(hosts, lambda link: link.call(Runs, Runs.end, run, None, reason, grace_s))
+        for host, answer in answers.items():
+            if isinstance(answer, MilkweedError):
+                logger.warning("%s could not be ended on host %d: %s", run, host, answer)
+
+    async def _end_peers(self, action: EndRanks) -> None:
+        await anyio.sleep(max(0.0, action.at - time.time()))
+        if not is_over(self._runs.view(action.run)):
+            await self._end(action.run, action.reason, END_GRACE_S)

@@ -1,0 +1,120 @@
+"""The runs of one mesh: their views, kept current from host events, and those who wait for a change."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field, replace
+
+import anyio
+
+from ..index import Index
+from ..records import EndReason, Exit, HostEvent, RunView
+from .lifecycle import EndRanks, fold, is_over, lose_host, peers_to_end
+
+__all__ = ["RunBook"]
+
+
+@dataclass(slots=True)
+class _Entry:
+    view: RunView
+    changed: anyio.Event = field(default_factory=anyio.Event)
+    peers_told: bool = False
+
+
+class RunBook:
+    """Synchronous but for the waiting. Runs that were under way when an earlier keeper died are taken up."""
+
+    def __init__(self, mesh: str, index: Index) -> None:
+        self._mesh = mesh
+        self._index = index
+        self._to_end: deque[EndRanks] = deque()
+        self._to_end_grew = anyio.Event()
+        self._entries: dict[str, _Entry] = {}
+        for view in reversed(index.runs(mesh)):
+            if not is_over(view):
+                self._entries[view.run] = _Entry(view)
+                self._note_peers(self._entries[view.run])
+
+    def add(self, view: RunView) -> None:
+        self._entries[view.run] = _Entry(view)
+        self._index.put_run(view)
+
+    def view(self, run: str) -> RunView:
+        """
+        Raises:
+            NotFound: run_not_found.
+        """
+        entry = self._entries.get(run)
+        return entry.view if entry else self._index.run(run)
+
+    def unfinished(self) -> tuple[RunView, ...]:
+        return tuple(entry.view for entry in self._entries.values() if not is_over(entry.view))
+
+    def take(self, host: int, events: tuple[HostEvent, ...]) -> None:
+        """Folds a host's new events into the runs they speak of."""
+        self._index.add_events(self._mesh, host, events)
+        touched: dict[str, RunView] = {}
+        for event in events:
+            if event.run in self._entries:
+                touched[event.run] = fold(touched.get(event.run, self._entries[event.run].view), event)
+        for run, view in touched.items():
+            self._set(run, view)
+
+    def not_started(self, run: str, host: int, why: str, at: float) -> None:
+        """A host refused its part of a run after all had agreed to it."""
+        view = self._entries[run].view
+        for rank in view.ranks:
+            if rank.host == host:
+                event = HostEvent(0, at, "rank_failed_to_start", run, rank.rank, exit=Exit(error=why))
+                view = fold(view, event)
+        self._set(run, view)
+
+    def host_lost(self, host: int, at: float) -> None:
+        for run, entry in list(self._entries.items()):
+            self._set(run, lose_host(entry.view, host, at))
+
+    def explain(self, run: str, reason: str) -> None:
+        """Notes why a run will end, before it does; the first reason stays."""
+        entry = self._entries[run]
+        if not entry.view.reason:
+            self._set(run, replace(entry.view, reason=reason))
+
+    def close(self, reason: EndReason, at: float) -> None:
+        """Whatever has not ended by now is lost with the mesh."""
+        for entry in list(self._entries.values()):
+            if not is_over(entry.view):
+                words = "the lease ended" if reason == "lease_ended" else "the mesh was released"
+                self._set(entry.view.run, replace(entry.view, state="cancelled", ended_at=at, reason=words))
+
+    async def wait_over(self, run: str, timeout_s: float) -> RunView:
+        """The view when the run is over or the time is up."""
+        with anyio.move_on_after(timeout_s):
+            while not is_over(self.view(run)):
+                await self._entries[run].changed.wait()
+        return self.view(run)
+
+    async def peers_to_end(self) -> AsyncIterator[EndRanks]:
+        """Ranks that are to be ended since others failed, as it becomes known; never ends."""
+        while True:
+            while self._to_end:
+                yield self._to_end.popleft()
+            self._to_end_grew = anyio.Event()
+            await self._to_end_grew.wait()
+
+    def _set(self, run: str, view: RunView) -> None:
+        entry = self._entries[run]
+        if view == entry.view:
+            return
+        entry.view = view
+        self._index.put_run(view)
+        entry.changed.set()
+        entry.changed = anyio.Event()
+        self._note_peers(entry)
+
+    def _note_peers(self, entry: _Entry) -> None:
+        action = peers_to_end(entry.view)
+        if action is not None and not entry.peers_told:
+            entry.peers_told = True
+            self._to_end.append(action)
+            self._to_end_grew.set()

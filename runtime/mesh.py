@@ -1,0 +1,96 @@
+"""Named dimensions and rank selections, as pure functions.
+
+A mesh of `hosts` x `gpus` numbers its ranks row by row: rank = host * gpus + gpu.
+
+    >>> extent = Extent(hosts=2, gpus=4)
+    >>> parse_selection("hosts=1,gpus=0-1", extent)
+    (4, 5)
+    >>> format_ranks([0, 1, 2, 3, 7])
+    '0-3,7'
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from .errors import InvalidArgument
+
+__all__ = ["Extent", "format_ranks", "parse_ranges", "parse_selection"]
+
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_NAMED = re.compile(r"([a-z]+)=")
+_SYNTAX = 'Write ranks as "0-3,7" or by dimension as "hosts=0,gpus=0-3".'
+
+
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """Sizes of a mesh's dimensions."""
+
+    hosts: int
+    gpus: int
+
+    @property
+    def size(self) -> int:
+        return self.hosts * self.gpus
+
+    def host_of(self, rank: int) -> int:
+        return rank // self.gpus
+
+    def local_rank(self, rank: int) -> int:
+        return rank % self.gpus
+
+
+def parse_ranges(text: str, size: int, what: str = "rank") -> tuple[int, ...]:
+    """Reads `"0-3,7"` as sorted numbers below `size`.
+
+    Raises:
+        InvalidArgument: not of that form, or outside the size.
+    """
+    chosen: set[int] = set()
+    for part in text.split(","):
+        match = _RANGE.fullmatch(part.strip())
+        if match is None:
+            raise InvalidArgument("invalid_argument", f"cannot read {part.strip()!r} as {what}s", _SYNTAX)
+        first, last = int(match[1]), int(match[2] or match[1])
+        if first > last:
+            raise InvalidArgument("invalid_argument", f"the range {part.strip()} runs backwards", _SYNTAX)
+        if last >= size:
+            known = "only 0" if size == 1 else f"0-{size - 1}"
+            raise InvalidArgument(f"{what}_not_found", f"no {what} {last}; {what}s are {known}", _SYNTAX)
+        chosen.update(range(first, last + 1))
+    return tuple(sorted(chosen))
+
+
+def parse_selection(text: str | None, extent: Extent) -> tuple[int, ...]:
+    """Ranks that a selection names, sorted; None, empty and "all" name every rank.
+
+    Raises:
+        InvalidArgument: the text is not a selection, or names what the mesh does not have.
+    """
+    if text is None or text.strip() in ("", "all"):
+        return tuple(range(extent.size))
+    if "=" not in text:
+        return parse_ranges(text, extent.size)
+    chosen = {"hosts": tuple(range(extent.hosts)), "gpus": tuple(range(extent.gpus))}
+    sizes = {"hosts": extent.hosts, "gpus": extent.gpus}
+    words = _NAMED.split(text.replace(" ", ""))
+    if words[0]:
+        raise InvalidArgument("invalid_argument", f"cannot read {words[0]!r} before a dimension", _SYNTAX)
+    for name, ranges in zip(words[1::2], words[2::2], strict=True):
+        if name not in sizes:
+            raise InvalidArgument("invalid_argument", f"no dimension {name!r}; dimensions are hosts, gpus", _SYNTAX)
+        chosen[name] = parse_ranges(ranges.rstrip(","), sizes[name], name.removesuffix("s"))
+    return tuple(host * extent.gpus + gpu for host in chosen["hosts"] for gpu in chosen["gpus"])
+
+
+def format_ranks(ranks: Iterable[int]) -> str:
+    """The shortest text for a set of ranks, as results show it: `"0-3,7"`; empty for none."""
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in runs)

@@ -1,0 +1,116 @@
+"""Where Milkweed keeps things on a machine.
+
+The state directory (index, meshes, output) is `$MILKWEED_STATE_DIR`, else `$XDG_STATE_HOME/milkweed`, else
+`~/.local/state/milkweed`. The runtime directory (sockets) is `$MILKWEED_RUNTIME_DIR`, else
+`$XDG_RUNTIME_DIR/milkweed`, else `/tmp/milkweed-UID`; it is 0700 and ours, since its sockets carry commands.
+A socket path has at most 107 bytes on Linux, so names in it are short.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from .errors import Unavailable
+
+__all__ = ["MeshPaths", "Places", "SOCKET_PATH_MAX"]
+
+SOCKET_PATH_MAX = 107
+
+
+@dataclass(frozen=True, slots=True)
+class MeshPaths:
+    """Files of one mesh. `sockets` is in the runtime directory, the rest in the state directory."""
+
+    root: Path
+    sockets: Path
+
+    @property
+    def record(self) -> Path:
+        return self.root / "mesh.json"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "keeper.lock"
+
+    @property
+    def keeper_log(self) -> Path:
+        return self.root / "keeper.log"
+
+    @property
+    def keeper_socket(self) -> Path:
+        return self.sockets / "k"
+
+    def host(self, host: int) -> Path:
+        return self.root / "hosts" / str(host)
+
+    def host_socket(self, host: int) -> Path:
+        return self.sockets / f"h{host}"
+
+
+@dataclass(frozen=True, slots=True)
+class Places:
+    """The two directories of one user on one machine."""
+
+    state: Path
+    runtime: Path
+
+    @classmethod
+    def from_environment(cls) -> Places:
+        """Resolves both directories and creates them, private to the user.
+
+        Raises:
+            Unavailable: a directory cannot be made, belongs to somebody else, or is open to others.
+        """
+        env = os.environ
+        home_state = Path(env.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+        state = Path(env.get("MILKWEED_STATE_DIR") or home_state / "milkweed")
+        shared = env.get("XDG_RUNTIME_DIR")
+        default = Path(shared) / "milkweed" if shared and os.path.isdir(shared) else Path(f"/tmp/milkweed-{os.getuid()}")
+        runtime = Path(env.get("MILKWEED_RUNTIME_DIR") or default)
+        return cls(_private_directory(state), _private_directory(runtime))
+
+    @property
+    def index(self) -> Path:
+        return self.state / "index.sqlite"
+
+    @property
+    def server_log(self) -> Path:
+        return self.state / "server.log"
+
+    def mesh(self, mesh: str) -> MeshPaths:
+        """Paths of a mesh; its socket directory is named by the last part of the id, to stay short.
+
+        Raises:
+            Unavailable: the runtime directory's path is too long for a socket.
+        """
+        paths = MeshPaths(self.state / "meshes" / mesh, self.runtime / mesh.removeprefix("mesh-"))
+        longest = len(os.fsencode(paths.host_socket(9999)))
+        if longest > SOCKET_PATH_MAX:
+            raise Unavailable(
+                "invalid_path",
+                f"the runtime directory {self.runtime} is too long: a socket in it would have {longest} bytes,"
+                f" Linux allows {SOCKET_PATH_MAX}",
+                "Set MILKWEED_RUNTIME_DIR to a short directory.",
+            )
+        return paths
+
+
+def _private_directory(path: Path) -> Path:
+    path = Path(os.path.abspath(path))
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = path.lstat()
+    except OSError as error:
+        raise Unavailable(
+            "invalid_path", f"cannot make {path}: {error.strerror}", "Set MILKWEED_STATE_DIR and MILKWEED_RUNTIME_DIR."
+        ) from None
+    if stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+        raise Unavailable(
+            "invalid_path",
+            f"{path} must be a directory of this user with mode 0700",
+            f"Run: chmod 700 {path}, or name another directory in the environment.",
+        )
+    return path

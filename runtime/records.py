@@ -1,0 +1,227 @@
+"""The facts that travel between client, keeper and hosts: plain frozen records, no behaviour but arithmetic.
+
+Times are seconds: `*_at` on the wall clock (Unix time), `*_s` a duration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+Launcher = Literal["spmd", "torchrun", "per_host", "single"]
+MeshState = Literal["queued", "starting", "ready", "degraded", "released"]
+HostState = Literal["starting", "ready", "lost", "released"]
+RunState = Literal["queued", "running", "succeeded", "failed", "cancelled", "lost"]
+RankState = Literal["pending", "running", "succeeded", "failed", "ended", "lost"]
+EndReason = Literal["cancelled", "timeout", "peer_failed", "released", "lease_ended"]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshSpec:
+    """What `allocate_mesh` was asked for; equal specs under one name are the same mesh."""
+
+    name: str
+    hosts: int
+    procs_per_host: int
+    scheduler: str = "local"
+    engine: str = "embedded"
+    workspace: str = ""
+    workspace_mode: str = "shared"
+    lease_minutes: float = 60.0
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def world_size(self) -> int:
+        return self.hosts * self.procs_per_host
+
+
+@dataclass(frozen=True, slots=True)
+class HostView:
+    host: int
+    name: str
+    address: str
+    state: HostState
+    agent_pid: int | None = None
+    directory: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class MeshView:
+    mesh: str
+    spec: MeshSpec
+    state: MeshState
+    hosts: tuple[HostView, ...] = ()
+    reason: str = ""
+    lease_left_s: float = 0.0
+    created_at: float = 0.0
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How a process ended: `code` (it exited) or `signal` (it was killed), never both.
+
+    `oom_kills` is by how much the kernel's oom_kill counter rose while the process was being ended.
+    `ended_by` is set when Milkweed ended it, and why; `error` when it never started.
+    """
+
+    code: int | None = None
+    signal: int | None = None
+    oom_kills: int = 0
+    ended_by: EndReason | None = None
+    error: str = ""
+
+    @property
+    def ok(self) -> bool:
+        return self.code == 0 and not self.error
+
+
+@dataclass(frozen=True, slots=True)
+class ProcPlan:
+    """One process of a run on one host, ready to be started.
+
+    `label` names its output file: `rank-3`, or `torchrun-0` for a launcher that starts ranks itself.
+    `env` is laid over the host agent's own environment.
+    """
+
+    rank: int
+    label: str
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    cwd: str
+
+
+@dataclass(frozen=True, slots=True)
+class HostPlan:
+    """What one host does in a run. `child_ranks` are ranks that a launcher (torchrun) starts itself."""
+
+    run: str
+    host: int
+    procs: tuple[ProcPlan, ...]
+    child_ranks: tuple[int, ...] = ()
+    script: str | None = None
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What `run_on_mesh` was asked for, checked but not yet placed on hosts."""
+
+    argv: tuple[str, ...]
+    launcher: Launcher = "spmd"
+    script: str | None = None
+    ranks: str | None = None
+    env: Mapping[str, str] = field(default_factory=dict)
+    cwd: str = ""
+    timeout_s: float | None = None
+    keep_going: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class RankView:
+    """One rank of a run as far as it is known; `pid` is on its host."""
+
+    rank: int
+    host: int
+    state: RankState = "pending"
+    pid: int | None = None
+    exit: Exit | None = None
+    started_at: float | None = None
+    ended_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    run: str
+    mesh: str
+    state: RunState
+    launcher: Launcher
+    command: str
+    ranks: tuple[RankView, ...]
+    created_at: float
+    ended_at: float | None = None
+    reason: str = ""
+    warnings: tuple[str, ...] = ()
+    keep_going: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class HostEvent:
+    """One line of a host's spool; `seq` starts at 1 and has no gaps, `at` is wall clock.
+
+    kinds: `rank_started` (pid), `rank_exited` (exit), `rank_failed_to_start` (exit.error), `run_ended`,
+    `output_capped`, `lease_extended`, `host_ending` (detail: why).
+    `rank` is None where the event is not one rank's.
+    """
+
+    seq: int
+    at: float
+    kind: str
+    run: str = ""
+    rank: int | None = None
+    pid: int | None = None
+    exit: Exit | None = None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputSlice:
+    """Bytes of one rank's output. Offsets are logical: the count of bytes the rank ever wrote before them.
+
+    `start` may be later than what was asked for, where bytes fell out of the cap; `next` is where to go on.
+    `gap_*` tell the middle that fell out (a half-open range of offsets), all 0 when nothing did.
+    """
+
+    rank: int
+    start: int
+    data: bytes
+    next: int
+    size: int
+    ended: bool
+    gap_start: int = 0
+    gap_end: int = 0
+    gap_lines: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One Python (or native) frame of a stack."""
+
+    function: str
+    file: str
+    line: int
+    locals: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadStack:
+    """Frames innermost first."""
+
+    thread: str
+    frames: tuple[Frame, ...]
+    active: bool = False
+    owns_gil: bool = False
+    main: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStacks:
+    """Stacks of one process of a rank: the rank itself, or a Python child of it (`child_of` its rank's pid).
+
+    `source` says who dumped: `py-spy`, or `in-process` where ptrace was denied. `error` is set when neither
+    could; `os_state` is the kernel's state letter (R, S, D, T, Z).
+    """
+
+    rank: int
+    host: int
+    pid: int
+    threads: tuple[ThreadStack, ...] = ()
+    child_of: int | None = None
+    command: str = ""
+    source: str = "py-spy"
+    os_state: str = ""
+    error: str = ""
+    note: str = ""

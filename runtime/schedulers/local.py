@@ -1,0 +1,105 @@
+"""The local scheduler: simulated hosts on this machine, as daemons with directories of their own.
+
+By default they share the machine's network and file system. With `options={"isolation": "namespaces"}` each
+has its own mount, network and UTS namespaces (see `namespaces.py`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from ..daemon import spawn_daemon
+from ..errors import InvalidArgument, Unavailable
+from ..records import MeshSpec
+from . import namespaces
+from .base import HostHandle, HostPlace, SchedulerView
+from .processes import HOST_MARK, end_all, marked, start_time, wait_gone
+
+__all__ = ["LocalScheduler"]
+
+MAX_PROCS = 512
+_END_GRACE_S = 5.0
+_OPTIONS = {"isolation": ("none", "namespaces")}
+
+
+class LocalScheduler:
+    """Hosts as processes of this user on this machine."""
+
+    name = "local"
+
+    def describe(self) -> SchedulerView:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
+        return SchedulerView(
+            name=self.name,
+            available=True,
+            hosts="simulated, on this machine",
+            devices=f"{os.cpu_count()} CPU cores, {memory:.0f} GiB memory",
+            limits=f"hosts x procs_per_host at most {MAX_PROCS}; options: isolation=none|namespaces",
+        )
+
+    def check(self, mesh: str, spec: MeshSpec) -> None:
+        if spec.world_size > MAX_PROCS:
+            raise InvalidArgument(
+                "invalid_argument",
+                f"{spec.hosts} hosts x {spec.procs_per_host} procs are {spec.world_size:,} processes; one machine is"
+                f" given at most {MAX_PROCS}",
+                "Ask for fewer, or use another scheduler (list_schedulers).",
+            )
+        for name, value in spec.options.items():
+            if name not in _OPTIONS:
+                raise InvalidArgument("invalid_argument", f"no option {name!r}; options: {', '.join(_OPTIONS)}")
+            if value not in _OPTIONS[name]:
+                raise InvalidArgument(
+                    "invalid_argument", f"{name} must be one of {', '.join(_OPTIONS[name])}, not {value!r}"
+                )
+        if _isolated(spec):
+            namespaces.check_possible()
+
+    def places(self, mesh: str, spec: MeshSpec, directory: Callable[[int], Path]) -> Sequence[HostPlace]:
+        if not _isolated(spec):
+            return [HostPlace(k, f"{spec.name}-{k}", "127.0.0.1", directory(k)) for k in range(spec.hosts)]
+        return [
+            HostPlace(
+                host=k,
+                name=f"{spec.name}-{k}",
+                address=namespaces.address_of(k),
+                directory=directory(k),
+                enter=namespaces.enter_command(mesh, k, spec.hosts, f"{spec.name}-{k}", directory(k)),
+                leave=namespaces.leave_commands(mesh, k),
+            )
+            for k in range(spec.hosts)
+        ]
+
+    async def start_host(self, mesh: str, spec: MeshSpec, place: HostPlace, command: Sequence[str]) -> HostHandle:
+        env = {**os.environ, HOST_MARK: _host_id(mesh, place.host)}
+        try:
+            pid = spawn_daemon(command, env=env, log=place.directory / "agent.log")
+        except OSError as error:
+            raise Unavailable("allocation_failed", f"host {place.host} cannot be started: {error}") from None
+        return HostHandle(place.host, place.name, place.address, pid, start_time(pid) or 0)
+
+    async def wait_lost(self, handle: HostHandle) -> None:
+        await wait_gone(handle.pid, handle.start_time)
+
+    async def give_back(self, mesh: str, spec: MeshSpec, handles: Sequence[HostHandle]) -> int:
+        hosts = {_host_id(mesh, k) for k in range(spec.hosts)}
+        ended = await end_all(lambda: list(marked(hosts.__contains__)), _END_GRACE_S)
+        for handle in handles:
+            with anyio.move_on_after(_END_GRACE_S):
+                await wait_gone(handle.pid, handle.start_time)
+        if _isolated(spec):
+            await anyio.to_thread.run_sync(namespaces.remove_bridge, mesh, spec.hosts)
+        return ended
+
+
+def _isolated(spec: MeshSpec) -> bool:
+    return spec.options.get("isolation") == "namespaces"
+
+
+def _host_id(mesh: str, host: int) -> str:
+    return f"{mesh}.{host}"

@@ -1,0 +1,35 @@
+"""Schedulers by name: built in, or from a library's entry point `milkweed.schedulers` (a callable without arguments)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from ..errors import InvalidArgument
+from .base import Scheduler
+from .local import LocalScheduler
+
+__all__ = ["find", "names"]
+
+GROUP = "milkweed.schedulers"
+_BUILT_IN: dict[str, Callable[[], Scheduler]] = {"local": LocalScheduler}
+
+
+def names() -> tuple[str, ...]:
+    return (*_BUILT_IN, *(entry.name for entry in entry_points(group=GROUP) if entry.name not in _BUILT_IN))
+
+
+def find(name: str) -> Scheduler:
+    """
+    Raises:
+        InvalidArgument: there is no scheduler of that name.
+    """
+    if make := _BUILT_IN.get(name):
+        return make()
+    for entry in entry_points(group=GROUP):
+        if entry.name == name:
+            scheduler: Scheduler = entry.load()()
+            return scheduler
+    raise InvalidArgument(
+        "invalid_argument", f"no scheduler {name!r}; schedulers here: {', '.join(names())}", "Call list_schedulers."
+    )

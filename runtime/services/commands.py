@@ -1,0 +1,108 @@
+"""From the words of a command to a program that can be started, or to an error that names the nearest one."""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from ..errors import InvalidArgument, NotFound
+
+__all__ = ["check_command", "check_directory", "nearest", "script_argv"]
+
+_DEFAULT_SHELL = ("/bin/bash", "-eo", "pipefail")
+_SHOWN = 3
+_DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
+
+
+def check_directory(cwd: str) -> None:
+    """Refuses a working directory that is none.
+
+    Raises:
+        NotFound: file_not_found.
+        InvalidArgument: invalid_path, when it is a file or may not be entered.
+    """
+    if not os.path.exists(cwd):
+        raise NotFound("file_not_found", f"the working directory {cwd} does not exist", "Give a cwd that exists.")
+    if not os.path.isdir(cwd):
+        raise InvalidArgument("invalid_path", f"the working directory {cwd} is not a directory", "Give another cwd.")
+    if not os.access(cwd, os.X_OK):
+        raise InvalidArgument("invalid_path", f"the working directory {cwd} may not be entered", "Give another cwd.")
+
+
+def check_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], where: str = "") -> None:
+    """Refuses a command that cannot be started; `where` follows the command's name in the error.
+
+    Raises:
+        NotFound: command_not_found, with the nearest executables.
+        InvalidArgument: the command is empty.
+    """
+    if not argv or not argv[0]:
+        raise InvalidArgument("invalid_argument", "the command is empty", "Give command or script.")
+    name = argv[0]
+    if "/" in name:
+        path = os.path.join(cwd, name)
+        reason = _refusal(path)
+        if reason:
+            siblings = _executables([os.path.dirname(path)])
+            similar = [os.path.join(os.path.dirname(name), found) for found in nearest(os.path.basename(name), siblings)]
+            raise _not_found(name, where, reason, similar)
+        return
+    path_variable = env.get("PATH", _DEFAULT_PATH)
+    found = [os.path.join(cwd, folder, name) for folder in path_variable.split(os.pathsep)]
+    if any(not _refusal(path) for path in found):
+        return
+    here = os.path.join(cwd, name)
+    if os.path.exists(here):
+        reason = f"it is not in PATH, and {_refusal(here) or 'the one in the working directory needs its path: ./' + name}"
+    else:
+        reason = next((why for path in found if os.path.exists(path) and (why := _refusal(path))), "")
+    local = {f"./{entry}": entry for entry in _executables([cwd])}
+    similar = nearest(name, [*_executables(path_variable.split(os.pathsep)), *local.values()])
+    raise _not_found(name, where, reason, [f"./{entry}" if f"./{entry}" in local else entry for entry in similar])
+
+
+def script_argv(path: Path, text: str) -> tuple[str, ...]:
+    """How to run a script: by its `#!` line, as the kernel reads it, else by bash with -e and pipefail."""
+    first = text.split("\n", 1)[0]
+    words = first[2:].strip().split(None, 1) if first.startswith("#!") else []
+    return (*(words or _DEFAULT_SHELL), str(path))
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The few names most like `name`, the best first."""
+    return difflib.get_close_matches(name, sorted(set(names)), n=_SHOWN, cutoff=0.6)
+
+
+def _refusal(path: str) -> str:
+    """Why the file cannot be executed; empty when it can."""
+    if not os.path.exists(path):
+        return "there is no such file"
+    if os.path.isdir(path):
+        return f"{path} is a directory"
+    if not os.path.isfile(path):
+        return f"{path} is not a regular file"
+    if not os.access(path, os.X_OK):
+        return f"{path} is not executable (chmod +x, or name its interpreter)"
+    return ""
+
+
+def _executables(folders: Iterable[str]) -> list[str]:
+    names = []
+    for folder in folders:
+        try:
+            with os.scandir(folder or ".") as entries:
+                names += [entry.name for entry in entries if os.access(entry.path, os.X_OK) and not entry.is_dir()]
+        except OSError:
+            continue
+    return names
+
+
+def _not_found(name: str, where: str, reason: str, similar: Sequence[str]) -> NotFound:
+    cause = f"no command {name!r}{where}"
+    if reason:
+        cause += f": {reason}"
+    if similar:
+        cause += f"; nearest: {', '.join(similar)}"
+    return NotFound("command_not_found", cause, "Correct the command, or use script for shell text.")

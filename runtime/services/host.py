@@ -1,0 +1,65 @@
+"""The host's own service: its events, its lease, its end."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Protocol
+
+import anyio
+
+from ..actor import Actor, endpoint
+from ..agent.context import HostContext
+from ..agent.lease import LeaseHolder
+from ..records import EndReason, HostEvent
+
+__all__ = ["EndedHost", "Host", "HostFacts"]
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    agent_pid: int
+    directory: str
+    lease_left_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndedHost:
+    """What the end of a host's work ended; `events` are those after the asked number, the last there will be."""
+
+    processes: int
+    events: tuple[HostEvent, ...]
+
+
+class EndsRuns(Protocol):
+    async def end_all(self, reason: EndReason, grace_s: float) -> int: ...
+
+
+class Host(Actor):
+    def __init__(self, context: HostContext, lease: LeaseHolder, runs: EndsRuns) -> None:
+        self._context = context
+        self._lease = lease
+        self._runs = runs
+        self.ending = anyio.Event()
+
+    @endpoint
+    async def facts(self) -> HostFacts:
+        return HostFacts(os.getpid(), str(self._context.directory), self._lease.left_s())
+
+    @endpoint
+    async def events(self, after: int, wait_s: float) -> tuple[HostEvent, ...]:
+        """Events with a number above `after`, oldest first; waits up to `wait_s` for the first one."""
+        return await self._context.spool.after(after, wait_s)
+
+    @endpoint
+    async def set_lease(self, left_s: float) -> None:
+        """The lease ends `left_s` from now, unless it would end later or is over."""
+        self._lease.extend(left_s)
+
+    @endpoint
+    async def end(self, reason: EndReason, grace_s: float, after: int) -> EndedHost:
+        """Ends all runs, then the agent (once this has been answered)."""
+        processes = await self._runs.end_all(reason, grace_s)
+        events = await self._context.spool.after(after, 0.0)
+        self.ending.set()
+        return EndedHost(processes, events)

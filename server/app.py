@@ -1,0 +1,157 @@
+"""The MCP application: the registry's tools behind `tools/list` and `tools/call`, in both protocol eras."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import anyio
+import mcp_types as types
+from mcp.server.lowlevel import Server
+
+from .. import __version__
+from ..runtime.errors import MilkweedError, RemoteFailure, Unavailable
+from ..tools.registry import Answer, Call, Registry, Text, Tool
+from .instructions import INSTRUCTIONS
+from .opener import Opener
+from .progress import Progress
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+
+    from ..runtime.client import Meshes
+
+__all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "create_server", "describe_tool"]
+
+CALL_DEADLINE_S = 45.0
+HEARTBEAT_S = 5.0
+_ERROR_LIMIT = 4000
+
+_log = logging.getLogger("milkweed.server")
+
+OpenMeshes = Callable[[], AbstractAsyncContextManager["Meshes"]]
+
+
+def create_server(
+    open_meshes: OpenMeshes,
+    registry: Registry,
+    *,
+    call_deadline_s: float = CALL_DEADLINE_S,
+    heartbeat_s: float = HEARTBEAT_S,
+) -> Server[Opener]:
+    """A server that opens the meshes once and offers the registry's tools.
+
+    `call_deadline_s`: after that a call is answered `deadline_exceeded`, whatever the tool does.
+    `heartbeat_s`: how often a caller that asked for progress hears of a call that has nothing to tell.
+    """
+    principal = f"uid:{os.getuid()}"
+
+    @asynccontextmanager
+    async def lifespan(_: Server[Opener]) -> AsyncIterator[Opener]:
+        async with Opener(open_meshes) as opener:
+            yield opener
+
+    async def list_tools(
+        _: ServerRequestContext[Opener], __: types.PaginatedRequestParams | None
+    ) -> types.ListToolsResult:
+        return types.ListToolsResult(tools=[describe_tool(tool) for tool in registry.tools])
+
+    async def call_tool(
+        context: ServerRequestContext[Opener], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        progress = Progress(context.session.report_progress)
+        try:
+            tool = registry.find(params.name)
+            given = tool.arguments.check(params.arguments or {})
+            with anyio.fail_after(call_deadline_s):
+                async with progress.heartbeat(heartbeat_s):
+                    call = Call(await context.lifespan_context.get(), progress.report, principal)
+                    answer = await tool.function(call, **given)
+        except TimeoutError:
+            return _failure(_deadline_exceeded(params.name, call_deadline_s))
+        except Exception as error:
+            return _failure(_explain(params.name, error))
+        return _success(answer)
+
+    return Server(
+        "milkweed",
+        version=__version__,
+        title="Milkweed",
+        instructions=INSTRUCTIONS,
+        lifespan=lifespan,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+    )
+
+
+def describe_tool(tool: Tool) -> types.Tool:
+    """The entry of a tool in `tools/list`. Without an output schema: it would double the list."""
+    return types.Tool(
+        name=tool.name,
+        description=tool.description,
+        input_schema=tool.arguments.schema,
+        annotations=types.ToolAnnotations(
+            title=tool.title,
+            read_only_hint=tool.read_only,
+            destructive_hint=tool.destructive,
+            idempotent_hint=tool.idempotent,
+            open_world_hint=tool.open_world,
+        ),
+    )
+
+
+def _success(answer: Answer) -> types.CallToolResult:
+    if isinstance(answer, Text):
+        return types.CallToolResult(content=[types.TextContent(text=_wire_text(answer.text))])
+    summary = types.TextContent(text=_wire_text(answer.summary()))
+    return types.CallToolResult(content=[summary], structured_content=_wire_value(answer.content()))
+
+
+def _failure(error: MilkweedError) -> types.CallToolResult:
+    text = _wire_text(str(error))
+    if len(text) > _ERROR_LIMIT:
+        text = f"{text[: _ERROR_LIMIT - 3]}..."
+    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
+
+
+def _deadline_exceeded(tool: str, deadline_s: float) -> MilkweedError:
+    return Unavailable(
+        "deadline_exceeded",
+        f"{tool} had no answer within {deadline_s:g} s",
+        "What it began may go on: call list_meshes and mesh_status to see, then call it again.",
+    )
+
+
+def _explain(tool: str, error: Exception) -> MilkweedError:
+    """The error to tell: what was raised on purpose as it is, and anything else as `internal_error`."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    if isinstance(error, RemoteFailure):
+        _log.error("%s: %s\n%s", tool, error, error.remote_traceback)
+        return error
+    if isinstance(error, MilkweedError):
+        return error
+    _log.error("%s failed", tool, exc_info=error)
+    return RemoteFailure(
+        "internal_error",
+        f"{tool} failed in a way that nobody foresaw ({type(error).__name__})",
+        "The server's log has the details. Call list_meshes and mesh_status to see what stands.",
+    )
+
+
+def _wire_text(text: str) -> str:
+    """Text that JSON in UTF-8 can carry: file names may hold bytes that are no text at all."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _wire_value(value: Any) -> Any:
+    if isinstance(value, str):
+        return _wire_text(value)
+    if isinstance(value, Mapping):
+        return {_wire_text(str(key)): _wire_value(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_wire_value(item) for item in value]
+    return value

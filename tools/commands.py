@@ -1,0 +1,144 @@
+"""From what an agent writes as a command to the words of it: split as a shell would, run without one."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+
+from ..runtime.errors import InvalidArgument
+
+__all__ = ["check_env", "interpreter_of", "split_command"]
+
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_OPERATORS = {
+    "|": "a pipe or ||",
+    "&": "& or &&",
+    ";": "several commands",
+    "<": "a redirection",
+    ">": "a redirection",
+    "`": "a command substitution",
+    "\n": "several lines",
+    "*": "a glob",
+}
+_USE_SCRIPT = "Pass it as script instead of command, or put that part in single quotes to mean it literally."
+
+
+def split_command(command: str | Sequence[str]) -> tuple[str, ...]:
+    """The words of a command; a list is taken as it is.
+
+    Raises:
+        InvalidArgument: empty, an open quote, or something that only a shell can do.
+    """
+    if isinstance(command, str):
+        command = command.replace("\\\n", " ").strip()
+        for character, quoted in _outside_single_quotes(command):
+            _refuse_shell(character, quoted)
+        words = _split(command)
+        if words and (assigned := _ASSIGNMENT.fullmatch(words[0])):
+            raise InvalidArgument(
+                "invalid_argument",
+                f"the command begins with the assignment {assigned[1]}=, which a shell would read",
+                f'Pass env={{"{assigned[1]}": ...}} and begin the command with the program.',
+            )
+    else:
+        words = list(command)
+    if not words or not words[0]:
+        raise InvalidArgument(
+            "invalid_argument", "the command is empty", "Name a program, such as 'python train.py'."
+        )
+    if any("\0" in word for word in words):
+        raise InvalidArgument("invalid_argument", "the command has a NUL character", "Nothing was started.")
+    return tuple(words)
+
+
+def interpreter_of(script: str) -> tuple[str, ...]:
+    """What runs a script: its `#!` line, with `env` looked through, else bash.
+
+    Raises:
+        InvalidArgument: an empty script, or a `#!` line that names nothing.
+    """
+    if not script.strip():
+        raise InvalidArgument("invalid_argument", "the script is empty", "Pass its text, or a command.")
+    if "\0" in script:
+        raise InvalidArgument("invalid_argument", "the script has a NUL character", "Nothing was started.")
+    first = script.split("\n", 1)[0].strip()
+    if not first.startswith("#!"):
+        return ("/bin/bash",)
+    words = _split(first[2:])
+    if words and words[0].rsplit("/", 1)[-1] == "env":
+        words = words[2:] if words[1:2] == ["-S"] else words[1:]
+    if not words:
+        raise InvalidArgument(
+            "invalid_argument", f"the script begins with {first!r}", "Name an interpreter there."
+        )
+    return tuple(words)
+
+
+def check_env(env: Mapping[str, str]) -> dict[str, str]:
+    """Variables that a process can have.
+
+    Raises:
+        InvalidArgument: a name or value that cannot be, or one of Milkweed's own.
+    """
+    for name, value in env.items():
+        if not name or "=" in name or "\0" in name + value:
+            raise InvalidArgument(
+                "invalid_argument",
+                f"env: {name[:60]!r} cannot be a variable",
+                "Names have no =, nothing has a NUL.",
+            )
+        if name.startswith("MILKWEED_"):
+            raise InvalidArgument(
+                "invalid_argument", f"env: {name[:60]} is Milkweed's own", "Choose another name."
+            )
+    return dict(env)
+
+
+def _split(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise InvalidArgument(
+            "invalid_argument",
+            f"cannot split {text[:200]!r}: {error}",
+            "Close the quote, or pass a list of words.",
+        ) from None
+
+
+def _outside_single_quotes(command: str) -> Iterator[tuple[str, bool]]:
+    """What a shell would look at, with whether it stands in double quotes; `$` comes with what follows it,
+    and `~` only where it begins a word."""
+    quoted = False
+    at, end = 0, len(command)
+    while at < end:
+        character = command[at]
+        if character == "\\":
+            at += 2
+        elif character == "'" and not quoted:
+            closing = command.find("'", at + 1)
+            at = end if closing < 0 else closing + 1
+        elif character == '"':
+            quoted = not quoted
+            at += 1
+        else:
+            if character == "$":
+                yield command[at : at + 2], quoted
+            elif character != "~" or at == 0 or command[at - 1].isspace():
+                yield character, quoted
+            at += 1
+
+
+def _refuse_shell(character: str, quoted: bool) -> None:
+    if character[0] == "$" and re.match(r"\$[A-Za-z_{(]", character):
+        what = "a command substitution" if character == "$(" else "a variable"
+    elif character == "~" and not quoted:
+        what = "a home directory"
+    elif character in _OPERATORS and (not quoted or character == "`"):
+        what = _OPERATORS[character]
+    else:
+        return
+    shown = "line break" if character == "\n" else character
+    raise InvalidArgument(
+        "invalid_argument", f"the command has {what} ({shown}), and no shell runs it", _USE_SCRIPT
+    )

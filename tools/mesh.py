@@ -1,0 +1,358 @@
+"""The toolset `mesh`: hosts for a lease of time."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import Field
+
+from ..runtime.errors import InvalidArgument
+from ..runtime.mesh import format_ranks
+from ..runtime.records import HostView, MeshSpec, MeshView
+from .arguments import Why
+from .outcome import describe_item
+from .registry import Call, tool
+from .results import (
+    HostItem,
+    MeshItem,
+    MeshList,
+    MeshResult,
+    MeshStatus,
+    ReleaseResult,
+    SchedulerItem,
+    SchedulerList,
+)
+from .verdicts import clean
+from .verdicts.failures import exit_in_words
+from .words import clip, clock
+
+if TYPE_CHECKING:
+    from ..runtime.index import MeshEvent
+
+__all__ = [
+    "allocate_mesh",
+    "extend_lease",
+    "list_meshes",
+    "list_schedulers",
+    "mesh_status",
+    "release_mesh",
+]
+
+LEASE_MINUTES_MAX = 7 * 24 * 60
+LOCAL_RANKS_MAX = 512
+ALLOCATE_WAIT_S = 30.0
+_LIST_MAX = 20
+_HOSTS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 5, 10
+
+MeshId = Annotated[str, Field(description="mesh id, or the name of a live one")]
+
+
+@tool("mesh", read_only=True)
+async def list_schedulers(call: Call) -> SchedulerList:
+    """What can be had here: schedulers, whether each is available, hosts, devices, limits, expected wait."""
+    return SchedulerList(
+        schedulers=[
+            SchedulerItem(
+                scheduler=view.name,
+                available=view.available,
+                reason=view.reason,
+                hosts=view.hosts,
+                devices=view.devices,
+                limits=view.limits,
+                expected_wait_s=view.expected_wait_s,
+            )
+            for view in call.meshes.schedulers()
+        ]
+    )
+
+
+@tool("mesh", idempotent=True)
+async def allocate_mesh(
+    call: Call,
+    name: Annotated[
+        str, Field(pattern=r"^[a-z0-9-]{1,32}$", description="lower-case letters, digits, hyphens")
+    ],
+    hosts: Annotated[int, Field(ge=1, le=1024), Why("one keeper holds at most 1024 hosts")] = 1,
+    procs_per_host: Annotated[
+        int,
+        Field(ge=1, le=256, description="ranks on each host, one a GPU as a rule"),
+        Why("a host holds at most 256"),
+    ] = 1,
+    scheduler: Annotated[str, Field(description="from list_schedulers")] = "local",
+    engine: Annotated[str, Field(description="auto or embedded")] = "auto",
+    workspace: Annotated[
+        str | None,
+        Field(description="local directory that hosts see; default: the server's working directory"),
+    ] = None,
+    workspace_mode: Annotated[str, Field(description="auto or shared")] = "auto",
+    lease_minutes: Annotated[
+        float,
+        Field(gt=0, le=LEASE_MINUTES_MAX, description="hosts are given back after it"),
+        Why("7 days at most"),
+    ] = 60.0,
+    options: Annotated[
+        dict[str, str] | None,
+        Field(description='local: {"isolation": "namespaces"} gives each host its own network'),
+    ] = None,
+    dry_run: Annotated[bool, Field(description="only say what would be started")] = False,
+) -> MeshResult:
+    """Allocates hosts and starts an agent on each. Safe to repeat: a live mesh of this name and these
+    arguments is answered as it is; with other arguments it is refused (name_in_use).
+
+    Answers when the hosts are ready, or with state queued or starting after 30 s.
+    scheduler local makes hosts of this machine: with hosts=4 it acts as four.
+    """
+    spec = MeshSpec(
+        name=name,
+        hosts=hosts,
+        procs_per_host=procs_per_host,
+        scheduler=_check_scheduler(call, scheduler, hosts * procs_per_host),
+        engine=_check_engine(engine),
+        workspace=_check_workspace(workspace),
+        workspace_mode=_check_workspace_mode(workspace_mode),
+        lease_minutes=lease_minutes,
+        options=_check_options(scheduler, options or {}),
+    )
+    if dry_run:
+        return _plan(spec, await call.meshes.list())
+    await call.report(0, None, f"allocating {hosts} hosts")
+    mesh = await call.meshes.allocate(spec, wait_s=ALLOCATE_WAIT_S)
+    return describe_mesh(await mesh.view())
+
+
+@tool("mesh", read_only=True)
+async def list_meshes(call: Call) -> MeshList:
+    """Meshes that are alive, with the time left of their leases."""
+    views = await call.meshes.list()
+    items = [
+        MeshItem(
+            mesh=view.mesh,
+            state=view.state,
+            reason=clip(view.reason, 120),
+            hosts=view.spec.hosts,
+            procs_per_host=view.spec.procs_per_host,
+            scheduler=view.spec.scheduler,
+            workspace=clip(view.spec.workspace, 120),
+            lease_left_s=round(view.lease_left_s),
+        )
+        for view in views[:_LIST_MAX]
+    ]
+    return MeshList(
+        meshes=items, more=len(views) - len(items), next="" if items else "allocate_mesh gives one."
+    )
+
+
+@tool("mesh", read_only=True)
+async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
+    """One mesh in detail: state of its hosts, last runs, last events, lease."""
+    found = await call.meshes.get(mesh)
+    view = await found.view()
+    runs = sorted(await found.runs(), key=lambda run: run.created_at, reverse=True)
+    events = await found.events(_EVENTS_SHOWN)
+    troubled_first = sorted(view.hosts, key=lambda host: (host.state == "ready", host.host))
+    return MeshStatus(
+        **_fields(view),
+        hosts_by_state=_hosts_by_state(view.hosts),
+        host_list=[
+            HostItem(
+                host=host.host,
+                name=clip(host.name, 64),
+                address=host.address,
+                state=host.state,
+                reason=clip(host.reason, 160),
+            )
+            for host in troubled_first[:_HOSTS_SHOWN]
+        ],
+        runs=[describe_item(run, time.time()) for run in runs[:_RUNS_SHOWN]],
+        events=[_event_line(event) for event in events[-_EVENTS_SHOWN:]],
+    )
+
+
+@tool("mesh")
+async def extend_lease(
+    call: Call,
+    mesh: MeshId,
+    minutes: Annotated[
+        float,
+        Field(
+            gt=0, le=LEASE_MINUTES_MAX, description="the lease then ends so many minutes from now, or later"
+        ),
+    ],
+) -> MeshResult:
+    """Gives a mesh more time before its hosts are given back."""
+    found = await call.meshes.get(mesh)
+    return describe_mesh(await found.extend_lease(minutes))
+
+
+@tool("mesh", destructive=True, idempotent=True)
+async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
+    """Ends every run of a mesh and gives its hosts back. Output of its runs stays readable; other files
+    that exist only on the hosts are lost: fetch_files first."""
+    found = await call.meshes.get(mesh)
+    await call.report(0, None, f"releasing {found.id}")
+    released = await found.release()
+    return ReleaseResult(
+        mesh=released.mesh,
+        runs_ended=list(released.runs_ended[:50]),
+        processes_ended=released.processes_ended,
+        output_directory=released.output_directory,
+        next=f"read_run_output(run={released.runs_ended[0]!r}) still works." if released.runs_ended else "",
+    )
+
+
+def describe_mesh(view: MeshView) -> MeshResult:
+    return MeshResult(**_fields(view))
+
+
+def _fields(view: MeshView) -> dict[str, Any]:
+    spec = view.spec
+    return {
+        "mesh": view.mesh,
+        "state": view.state,
+        "reason": clip(view.reason, 500),
+        "hosts": spec.hosts,
+        "procs_per_host": spec.procs_per_host,
+        "world_size": spec.world_size,
+        "scheduler": spec.scheduler,
+        "engine": spec.engine,
+        "workspace": spec.workspace,
+        "workspace_mode": spec.workspace_mode,
+        "lease_left_s": round(view.lease_left_s),
+        "warnings": [clip(warning, 300) for warning in view.warnings[:5]],
+        "next": _next(view),
+    }
+
+
+def _next(view: MeshView) -> str:
+    if view.state == "released":
+        return "allocate_mesh gives a new one."
+    if view.state in ("queued", "starting"):
+        return f"mesh_status(mesh={view.mesh!r}) until it is ready."
+    if view.lease_left_s < 300:
+        return f"extend_lease(mesh={view.mesh!r}, minutes=60): the lease ends soon."
+    if view.state == "degraded":
+        return f"run_on_mesh with ranks on the hosts that are left, or release_mesh(mesh={view.mesh!r})."
+    return f"run_on_mesh(mesh={view.mesh!r}, command=...)."
+
+
+def _event_line(event: MeshEvent) -> str:
+    where = f"host {event.host}" if event.host >= 0 else "keeper"
+    what = event.event
+    rank = f"rank {what.rank}" if what.rank is not None else ""
+    ended = exit_in_words(what.exit) if what.exit is not None else ""
+    words = (clock(what.at), where, what.kind, what.run, rank, ended, clean(what.detail))
+    return clip(" ".join(word for word in words if word), 200)
+
+
+def _hosts_by_state(hosts: tuple[HostView, ...]) -> dict[str, str]:
+    states: dict[str, list[int]] = {}
+    for host in hosts:
+        states.setdefault(host.state, []).append(host.host)
+    return {state: format_ranks(members) for state, members in states.items()}
+
+
+def _plan(spec: MeshSpec, live: tuple[MeshView, ...]) -> MeshResult:
+    same_name = [view for view in live if view.spec.name == spec.name]
+    warnings = []
+    if same_name and same_name[0].spec == spec:
+        warnings.append(f"{same_name[0].mesh} is live with these arguments: the call would answer with it")
+    elif same_name:
+        warnings.append(
+            f"{same_name[0].mesh} is live with other arguments: the call would be refused (name_in_use)"
+        )
+    return MeshResult(
+        mesh="",
+        state="planned",
+        reason="dry run: nothing was started",
+        hosts=spec.hosts,
+        procs_per_host=spec.procs_per_host,
+        world_size=spec.world_size,
+        scheduler=spec.scheduler,
+        engine=spec.engine,
+        workspace=spec.workspace,
+        workspace_mode=spec.workspace_mode,
+        lease_left_s=spec.lease_minutes * 60,
+        would_start=[
+            f"{spec.hosts} host agents by scheduler {spec.scheduler}, {spec.procs_per_host} ranks on each",
+            f"hosts see {spec.workspace} as it is (workspace_mode {spec.workspace_mode})",
+        ],
+        warnings=warnings,
+        next="The same call without dry_run.",
+    )
+
+
+def _check_scheduler(call: Call, scheduler: str, ranks: int) -> str:
+    views = {view.name: view for view in call.meshes.schedulers()}
+    if scheduler not in views:
+        raise InvalidArgument(
+            "invalid_argument",
+            f"no scheduler {scheduler[:60]!r}; schedulers: {', '.join(views)}",
+            "Call list_schedulers.",
+        )
+    if not views[scheduler].available:
+        raise InvalidArgument(
+            "unsupported",
+            f"scheduler {scheduler} is not available: {views[scheduler].reason}",
+            "Call list_schedulers.",
+        )
+    if scheduler == "local" and ranks > LOCAL_RANKS_MAX:
+        raise InvalidArgument(
+            "invalid_argument",
+            f"hosts x procs_per_host is {ranks}, all processes of this one machine, which holds at most"
+            f" {LOCAL_RANKS_MAX}",
+            "Ask for fewer, or for another scheduler (list_schedulers).",
+        )
+    return scheduler
+
+
+def _check_engine(engine: str) -> str:
+    if engine in ("auto", "embedded"):
+        return "embedded"
+    what = "the monarch engine is not built in yet" if engine == "monarch" else f"no engine {engine[:60]!r}"
+    raise InvalidArgument("unsupported", f"{what}; engines: auto, embedded", "Leave engine out.")
+
+
+def _check_workspace_mode(mode: str) -> Literal["shared"]:
+    if mode in ("auto", "shared"):
+        return "shared"
+    if mode in ("mount", "copy"):
+        raise InvalidArgument(
+            "unsupported",
+            f"workspace_mode {mode!r} is for hosts that do not see the client's files; these hosts see them",
+            "Leave workspace_mode out: they use the directory itself.",
+        )
+    raise InvalidArgument("invalid_argument", f"no workspace_mode {mode[:60]!r}; modes: auto, shared", "")
+
+
+def _check_workspace(workspace: str | None) -> str:
+    path = Path(os.path.abspath(os.path.expanduser(workspace or ".")))
+    if "\0" in str(path) or not path.is_dir():
+        what = "is a file" if "\0" not in str(path) and path.exists() else "does not exist"
+        raise InvalidArgument(
+            "invalid_path",
+            f"workspace {str(path)[:300]!r} {what}",
+            f"Name a directory of this machine, absolute or relative to {Path.cwd()}.",
+        )
+    return str(path)
+
+
+def _check_options(scheduler: str, options: dict[str, str]) -> dict[str, str]:
+    if scheduler != "local":
+        return options
+    for name, value in options.items():
+        if name != "isolation":
+            raise InvalidArgument(
+                "invalid_argument",
+                f"no option {name[:60]!r} of scheduler local",
+                'It has one: {"isolation": "namespaces"}.',
+            )
+        if value not in ("none", "namespaces"):
+            raise InvalidArgument(
+                "invalid_argument",
+                f"isolation must be 'none' or 'namespaces', got {value[:60]!r}",
+                "Nothing was started.",
+            )
+    return {name: value for name, value in options.items() if value != "none"}

@@ -1,0 +1,156 @@
+"""How a run stands, from what is known of its ranks and what they wrote: pure functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from ..runtime.mesh import format_ranks
+from ..runtime.records import Exit, OutputSlice, RankState, RankView, RunView
+from .reading import page_tail, text_of
+from .results import FailureGroup, FirstFailure, RunItem, RunResult, bounded
+from .selection import format_cursor
+from .verdicts import clean
+from .verdicts.failures import RankFailure, exit_in_words, first_failure, group_failures
+from .verdicts.tracebacks import PythonFailure, parse_failure
+from .words import clip
+
+__all__ = ["describe_item", "describe_run", "tail_bytes"]
+
+_TAIL = 2400
+_TAIL_AFTER_FAILURE = 1200
+_TRACEBACK = 1500
+_GROUPS_SHOWN = 6
+_READ_BYTES = 2 * 1024 * 1024
+_STATE_ORDER: tuple[RankState, ...] = ("failed", "lost", "ended", "running", "pending", "succeeded")
+
+
+def tail_bytes(ranks: int) -> int:
+    """Bytes to read from the end of each of so many ranks, for their tracebacks and the tail."""
+    return min(16_384, max(2_048, _READ_BYTES // max(1, ranks)))
+
+
+def describe_run(
+    view: RunView, slices: Sequence[OutputSlice], *, now: float, lease_left_s: float, workspace: str = ""
+) -> RunResult:
+    """The outcome in the order in which it helps: state, first failure, groups that failed alike, tail.
+
+    Args:
+        slices: the end of every rank's output, `tail_bytes` of each.
+        now: wall clock.
+        workspace: directory of the user's own code, which tracebacks are told from.
+    """
+    texts = {piece.rank: text_of(piece) for piece in slices}
+    failures = [_rank_failure(rank, texts, workspace) for rank in view.ranks if _failed(rank)]
+    first = first_failure(failures)
+    groups = group_failures(failures) if len(failures) > 1 else ()
+
+    def build(share: float) -> RunResult:
+        """The result with all that has no natural bound cut to a share of its room."""
+
+        def room(size: int) -> int:
+            return int(size * share)
+
+        shown = groups[: max(1, room(_GROUPS_SHOWN))]
+        warnings = [clip(warning, room(300)) for warning in view.warnings[:5]]
+        if len(groups) > len(shown):
+            warnings.append(f"{len(groups) - len(shown)} more groups of ranks failed in other ways")
+        tail_room = room(_TAIL_AFTER_FAILURE if first is not None else _TAIL)
+        tail = page_tail(slices, tail_room, f"read_run_output(run={view.run!r})")
+        return RunResult(
+            run=view.run,
+            mesh=view.mesh,
+            state=view.state,
+            reason=clip(clean(view.reason), room(400)),
+            ranks={state: clip(ranks, room(200)) for state, ranks in _ranks_by_state(view.ranks).items()},
+            first_failure=_first(first, room) if first is not None else None,
+            failure_groups=[_group(group.ranks, group.first, room) for group in shown],
+            output_tail=tail.text,
+            cursor=format_cursor(tail.offsets) if view.ended_at is None else "",
+            command=clip(view.command, room(200)),
+            duration_s=_duration(view, now),
+            lease_left_s=round(lease_left_s),
+            warnings=warnings,
+            next=_next(view, first),
+        )
+
+    return bounded(build)
+
+
+def describe_item(view: RunView, now: float) -> RunItem:
+    """A run as one entry of a list."""
+    return RunItem(
+        run=view.run,
+        state=view.state,
+        reason=clip(clean(view.reason), 120),
+        ranks={state: clip(ranks, 60) for state, ranks in _ranks_by_state(view.ranks).items()},
+        command=clip(view.command, 100),
+        duration_s=_duration(view, now),
+        age_s=round(max(0.0, now - view.created_at), 1),
+    )
+
+
+def _failed(rank: RankView) -> bool:
+    return rank.exit is not None and not rank.exit.ok and rank.state in ("failed", "ended", "lost")
+
+
+def _rank_failure(rank: RankView, texts: Mapping[int, str], workspace: str) -> RankFailure:
+    exit_ = rank.exit or Exit()
+    failure = None
+    if exit_.ended_by is None:
+        failure = parse_failure(texts.get(rank.rank, ""), workspace=workspace)
+    return RankFailure(rank.rank, rank.host, exit_, rank.ended_at, failure)
+
+
+def _first(one: RankFailure, room: Callable[[int], int]) -> FirstFailure:
+    return FirstFailure(
+        rank=one.rank,
+        host=one.host,
+        exit=clip(exit_in_words(one.exit), room(200)),
+        exception=_exception(one.failure, room(400)),
+        traceback=_end_of(one.failure.traceback, room(_TRACEBACK)) if one.failure else "",
+    )
+
+
+def _group(ranks: Sequence[int], one: RankFailure, room: Callable[[int], int]) -> FailureGroup:
+    return FailureGroup(
+        ranks=clip(format_ranks(ranks), room(120)),
+        exit=clip(exit_in_words(one.exit), room(120)),
+        exception=_exception(one.failure, room(160)),
+    )
+
+
+def _exception(failure: PythonFailure | None, limit: int) -> str:
+    return clip(str(failure), limit) if failure is not None else ""
+
+
+def _end_of(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    tail = text[len(text) - limit :]
+    return f"[...]\n{tail.partition(chr(10))[2] or tail}"
+
+
+def _ranks_by_state(ranks: Iterable[RankView]) -> Mapping[str, str]:
+    members: dict[RankState, list[int]] = {}
+    for rank in ranks:
+        members.setdefault(rank.state, []).append(rank.rank)
+    return {state: format_ranks(members[state]) for state in _STATE_ORDER if state in members}
+
+
+def _duration(view: RunView, now: float) -> float:
+    return round(max(0.0, (view.ended_at or now) - view.created_at), 2)
+
+
+def _next(view: RunView, first: RankFailure | None) -> str:
+    if view.state in ("queued", "running"):
+        return (
+            f"wait_for_run(run={view.run!r}); if nothing comes, stack_dump(target={view.run!r})"
+            f" and cancel_run(run={view.run!r})."
+        )
+    if view.state == "failed" and first is not None:
+        return (
+            f"Mend it and run again. read_run_output(run={view.run!r}, ranks='{first.rank}') has all of it."
+        )
+    if view.state == "lost":
+        return f"mesh_status(mesh={view.mesh!r}) tells which host is gone; what was written stays readable."
+    return ""

@@ -1,0 +1,261 @@
+"""Shapes of structured results. Field names are fixed; the order is by importance.
+
+Times are seconds. A field left out has its default here: it says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..runtime.records import HostState, MeshState, RunState
+
+__all__ = [
+    "RESULT_BYTES",
+    "FailureGroup",
+    "FetchResult",
+    "FirstFailure",
+    "HostItem",
+    "MeshItem",
+    "MeshList",
+    "MeshResult",
+    "MeshStatus",
+    "ReleaseResult",
+    "Result",
+    "RunItem",
+    "RunList",
+    "RunResult",
+    "SchedulerItem",
+    "SchedulerList",
+    "bounded",
+]
+
+RESULT_BYTES = 7500
+
+
+class Result(BaseModel):
+    """Base of structured results: `content()` is for programs and models, `summary()` for people."""
+
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+    def content(self) -> dict[str, Any]:
+        """The fields that say something, ready for JSON."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    def summary(self) -> str:
+        """At most three short lines."""
+        raise NotImplementedError
+
+
+R = TypeVar("R", bound=Result)
+
+
+def bounded(build: Callable[[float], R]) -> R:
+    """The first of `build(1.0)`, `build(0.5)`, ... whose JSON has at most `RESULT_BYTES`."""
+    for share in (1.0, 0.5, 0.25, 0.12):
+        result = build(share)
+        if len(json.dumps(result.content(), ensure_ascii=False).encode("utf-8", "replace")) <= RESULT_BYTES:
+            break
+    return result
+
+
+class _Item(BaseModel):
+    model_config = ConfigDict(extra="forbid", defer_build=True)
+
+
+class SchedulerItem(_Item):
+    scheduler: str
+    available: bool
+    reason: str = Field(default="", description="why it is not available, or what it is")
+    hosts: str = Field(default="", description="how many it can give")
+    devices: str = ""
+    limits: str = ""
+    expected_wait_s: float = 0.0
+
+
+class SchedulerList(Result):
+    schedulers: list[SchedulerItem]
+    next: str = ""
+
+    def summary(self) -> str:
+        return ", ".join(
+            f"{item.scheduler}: {'available' if item.available else item.reason or 'not available'}"
+            for item in self.schedulers
+        )
+
+
+class MeshResult(Result):
+    """What `allocate_mesh` and `extend_lease` answer."""
+
+    mesh: str = Field(default="", description="id; empty for a dry run")
+    state: MeshState | Literal["planned"]
+    reason: str = Field(default="", description="why it is in this state, where that is not plain")
+    hosts: int
+    procs_per_host: int
+    world_size: int
+    scheduler: str
+    engine: str
+    workspace: str
+    workspace_mode: str
+    workspace_revision: str = ""
+    lease_left_s: float
+    would_start: list[str] = Field(default=[], description="dry run: what would be started")
+    warnings: list[str] = []
+    next: str = ""
+
+    def summary(self) -> str:
+        line = f"{self.mesh or 'dry run'}: {self.state}, {self.hosts} x {self.procs_per_host} ranks"
+        reason = f" ({self.reason})" if self.reason else ""
+        return f"{line}{reason}, lease {_minutes(self.lease_left_s)}"
+
+
+class MeshItem(_Item):
+    mesh: str
+    state: MeshState
+    reason: str = ""
+    hosts: int
+    procs_per_host: int
+    scheduler: str
+    workspace: str
+    lease_left_s: float = 0.0
+
+
+class MeshList(Result):
+    meshes: list[MeshItem]
+    more: int = Field(default=0, description="meshes left out")
+    next: str = ""
+
+    def summary(self) -> str:
+        if not self.meshes:
+            return "no meshes"
+        return _cut(", ".join(f"{item.mesh} ({item.state})" for item in self.meshes))
+
+
+class HostItem(_Item):
+    host: int
+    name: str
+    address: str = ""
+    state: HostState
+    reason: str = ""
+
+
+class RunItem(_Item):
+    run: str
+    state: RunState
+    reason: str = ""
+    ranks: dict[str, str] = Field(default={}, description="ranks by their state")
+    command: str
+    duration_s: float
+    age_s: float = Field(description="since it was asked for")
+
+
+class MeshStatus(MeshResult):
+    """What `mesh_status` answers: the mesh, and what is on it."""
+
+    hosts_by_state: dict[str, str] = Field(default={}, description='such as {"ready": "0-2", "lost": "3"}')
+    host_list: list[HostItem] = Field(default=[], description="hosts that are not ready first; at most 8")
+    runs: list[RunItem] = Field(default=[], description="newest first; at most 5")
+    events: list[str] = Field(default=[], description="newest last; at most 10")
+
+
+class ReleaseResult(Result):
+    mesh: str
+    state: Literal["released"] = "released"
+    runs_ended: list[str] = []
+    processes_ended: int = 0
+    output_directory: str = ""
+    next: str = ""
+
+    def content(self) -> dict[str, Any]:
+        return {"mesh": self.mesh, "state": self.state, **super().content()}
+
+    def summary(self) -> str:
+        ended = f"; runs ended: {', '.join(self.runs_ended)}" if self.runs_ended else ""
+        return _cut(f"{self.mesh}: released, {self.processes_ended} processes ended{ended}")
+
+
+class FirstFailure(_Item):
+    rank: int
+    host: int
+    exit: str = Field(description='in words, such as "exit 1" or "SIGSEGV"')
+    exception: str = ""
+    traceback: str = Field(default="", description="the end of it")
+
+
+class FailureGroup(_Item):
+    ranks: str
+    exit: str
+    exception: str = ""
+
+
+class RunResult(Result):
+    """What every tool answers that starts, awaits or ends a run."""
+
+    run: str
+    mesh: str
+    state: RunState
+    reason: str = ""
+    health: Literal["ok", "slow", "hung"] = "ok"
+    ranks: dict[str, str] = Field(default={}, description="ranks by their state")
+    first_failure: FirstFailure | None = None
+    failure_groups: list[FailureGroup] = Field(default=[], description="ranks that failed alike, most ranks first")
+    output_tail: str = Field(default="", description="folded across ranks")
+    cursor: str = Field(default="", description="for read_run_output: what comes after this tail")
+    matched: bool | None = Field(default=None, description="wait_for_run with a pattern: whether it was seen")
+    command: str = ""
+    duration_s: float
+    workspace_revision: str = ""
+    edited_since_start: bool = False
+    lease_left_s: float
+    warnings: list[str] = []
+    next: str = ""
+
+    def summary(self) -> str:
+        lines = [
+            f"{self.run}: {self.state} after {self.duration_s:g} s"
+            + (f" ({self.reason})" if self.reason else "")
+        ]
+        if self.first_failure is not None:
+            failure = self.first_failure
+            said = f": {failure.exception}" if failure.exception else ""
+            lines.append(f"first failure: rank {failure.rank} on host {failure.host}, {failure.exit}{said}")
+        if self.next:
+            lines.append(self.next)
+        return "\n".join(_cut(line.splitlines()[0]) for line in lines)
+
+
+class RunList(Result):
+    mesh: str
+    runs: list[RunItem]
+    more: int = Field(default=0, description="older runs left out")
+    next: str = ""
+
+    def summary(self) -> str:
+        if not self.runs:
+            return f"{self.mesh}: no runs"
+        return _cut(", ".join(f"{item.run} ({item.state})" for item in self.runs))
+
+
+class FetchResult(Result):
+    destination: str
+    files: int
+    bytes: int
+    unchanged: int = Field(default=0, description="files that were there already with the same content")
+    hosts: str
+    elapsed_s: float
+    problems: list[str] = Field(default=[], description="what was not fetched, and why")
+    next: str = ""
+
+    def summary(self) -> str:
+        return _cut(f"{self.files} files, {self.bytes} bytes from hosts {self.hosts} in {self.destination}")
+
+
+def _minutes(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+
+
+def _cut(text: str, limit: int = 240) -> str:
+    return text if len(text) <= limit else f"{text[: limit - 3]}..."

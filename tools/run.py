@@ -1,0 +1,239 @@
+"""The toolset `run`: commands on the ranks of a mesh, their outcome and their output."""
+
+from __future__ import annotations
+
+import time
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import anyio
+from pydantic import BaseModel, ConfigDict, Field
+
+from ..runtime.errors import InvalidArgument
+from ..runtime.patterns import compile_pattern
+from ..runtime.records import RunRequest, RunView
+from .arguments import Why
+from .commands import check_env, interpreter_of, split_command
+from .outcome import describe_item, describe_run, tail_bytes
+from .reading import Page, last_lines, page_forward, page_tail
+from .registry import Call, Text, tool
+from .results import RunList, RunResult
+from .searching import search_output
+from .selection import CURSOR_MAX, format_cursor, parse_cursor, select_ranks
+from .words import size_in_words
+
+if TYPE_CHECKING:
+    from ..runtime.client import Mesh
+
+__all__ = ["cancel_run", "list_runs", "read_run_output", "run_on_mesh", "wait_for_run"]
+
+WAIT_MAX_S = 45.0
+RUN_SECONDS_MAX = 7 * 24 * 3600
+# What stays of a call's 45 s for reading the output and answering.
+_ANSWER_S = 3.0
+_LIST_MAX = 20
+_TAIL_LINE_BYTES = 256
+
+RunId = Annotated[str, Field(description="run id")]
+Ranks = Annotated[str | None, Field(description='such as "0-3,7" or "hosts=0,gpus=0-3"; default: all')]
+
+
+class RunOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    keep_going: bool = Field(default=False, description="let the other ranks go on when one has failed")
+
+
+@tool("run", open_world=True)
+async def run_on_mesh(
+    call: Call,
+    mesh: Annotated[str, Field(description="mesh id, or the name of a live one")],
+    command: Annotated[
+        str | list[str] | None,
+        Field(description="split like a shell does, run without one; python is the workspace's own"),
+    ] = None,
+    script: Annotated[
+        str | None, Field(description="instead of command: text of a script, run by its #! line or else bash")
+    ] = None,
+    launcher: Annotated[
+        Literal["spmd", "torchrun", "per_host", "single"],
+        Field(
+            description="spmd: a process a rank; torchrun; per_host: a process a host; single: one process"
+        ),
+    ] = "spmd",
+    ranks: Ranks = None,
+    env: dict[str, str] | None = None,
+    cwd: Annotated[str | None, Field(description="default: the workspace")] = None,
+    timeout_s: Annotated[
+        float | None,
+        Field(gt=0, le=RUN_SECONDS_MAX, description="end the run after it"),
+        Why("7 days at most"),
+    ] = None,
+    wait_s: Annotated[
+        float,
+        Field(ge=0, le=WAIT_MAX_S, description="how long to wait for the end"),
+        Why("no call takes longer"),
+    ] = 20.0,
+    options: RunOptions | None = None,
+) -> RunResult:
+    """Starts a command or a script on ranks of a mesh and waits up to wait_s for its end; the run goes on
+    after that. Answers the outcome: state, first failure with traceback, groups of ranks that failed alike,
+    tail of the output. When a rank fails, the others are ended, unless options.keep_going."""
+    if (command is None) == (script is None):
+        what = "needs a command or a script" if command is None else "takes a command or a script, not both"
+        raise InvalidArgument("invalid_argument", f"run_on_mesh {what}", "Nothing was started.")
+    argv = interpreter_of(script) if script is not None else split_command(command or "")
+    environment = check_env(env or {})
+    found = await call.meshes.get(mesh)
+    request = RunRequest(
+        argv=argv,
+        launcher=launcher,
+        script=script,
+        ranks=ranks,
+        env=environment,
+        cwd=await _absolute(found, cwd),
+        timeout_s=timeout_s,
+        keep_going=options.keep_going if options else False,
+    )
+    started = await found.start_run(request)
+    await call.report(0, None, f"{started.run} is running")
+    view = await found.wait_run(
+        started.run, until="end", pattern=None, timeout_s=min(wait_s, WAIT_MAX_S - _ANSWER_S)
+    )
+    return await _outcome(found, view)
+
+
+@tool("run", read_only=True)
+async def wait_for_run(
+    call: Call,
+    run: RunId,
+    until: Annotated[Literal["end", "output"], Field(description="output: anything new")] = "end",
+    pattern: Annotated[
+        str | None,
+        Field(description="wait for new output that this regular expression matches; implies output"),
+    ] = None,
+    timeout_s: Annotated[float, Field(ge=0, le=WAIT_MAX_S), Why("no call takes longer; call again")] = 30.0,
+) -> RunResult:
+    """Waits for the end of a run or for new output, and answers its state then, also when the time is up."""
+    if pattern is not None:
+        compile_pattern(pattern)
+    found = await call.meshes.find_run(run)
+    await call.report(0, None, f"waiting for {run}")
+    began = anyio.current_time()
+    limit = min(timeout_s, WAIT_MAX_S - _ANSWER_S)
+    view = await found.wait_run(
+        run, until="output" if pattern is not None else until, pattern=pattern, timeout_s=limit
+    )
+    result = await _outcome(found, view)
+    if pattern is not None:
+        result.matched = view.ended_at is None and anyio.current_time() - began < limit
+    return result
+
+
+@tool("run", read_only=True)
+async def list_runs(call: Call, mesh: Annotated[str, Field(description="mesh id or name")]) -> RunList:
+    """Runs of a mesh, newest first, with their state."""
+    found = await call.meshes.get(mesh)
+    runs = sorted(await found.runs(), key=lambda view: view.created_at, reverse=True)
+    items = [describe_item(view, time.time()) for view in runs[:_LIST_MAX]]
+    return RunList(
+        mesh=found.id,
+        runs=items,
+        more=len(runs) - len(items),
+        next="" if items else f"run_on_mesh(mesh={found.id!r}, command=...).",
+    )
+
+
+@tool("run", read_only=True)
+async def read_run_output(
+    call: Call,
+    run: RunId,
+    ranks: Ranks = None,
+    grep: Annotated[str | None, Field(description="only lines that this regular expression matches")] = None,
+    tail: Annotated[int | None, Field(ge=1, le=10_000, description="last lines of each rank")] = None,
+    cursor: Annotated[
+        str | None, Field(description='read on from here; "start" is the beginning; default: the end')
+    ] = None,
+    max_bytes: Annotated[
+        int, Field(ge=500, le=65_536), Why("more does not fit an answer: read on by cursor")
+    ] = 8000,
+) -> Text:
+    """Output of a run's ranks (stdout and stderr), also while it runs and after the mesh is released. Lines
+    that ranks share are shown once, with the ranks. Ends with a cursor to read on."""
+    if grep is not None:
+        compile_pattern(grep)
+    found = await call.meshes.find_run(run)
+    view = await found.run(run)
+    chosen = select_ranks(ranks, view)
+    offsets = _offsets(cursor, chosen, view)
+    if offsets is not None:
+        chosen = tuple(sorted(offsets))
+    body_bytes = max(max_bytes - CURSOR_MAX - 200, max_bytes // 2)
+    narrow = "read on by cursor, or choose ranks, grep or tail"
+    if grep is not None:
+        page = await search_output(call, found, run, chosen, offsets or {}, grep, tail, body_bytes)
+        return Text(_with_footer(page, view, "no line matches"))
+    if offsets is not None:
+        share = max(4096, 2 * body_bytes)
+        slices = await found.read_output(
+            run, ranks=chosen, offsets=offsets, tail_bytes=None, max_bytes=share * len(chosen)
+        )
+        return Text(_with_footer(page_forward(slices, offsets, body_bytes, narrow), view, "nothing new"))
+    share = body_bytes if tail is None else min(256 * 1024, max(body_bytes, tail * _TAIL_LINE_BYTES))
+    slices = await found.read_output(
+        run, ranks=chosen, offsets=None, tail_bytes=share, max_bytes=share * len(chosen)
+    )
+    page = page_tail(slices if tail is None else last_lines(slices, tail), body_bytes, narrow)
+    return Text(_with_footer(page, view, "no output"))
+
+
+@tool("run", destructive=True, idempotent=True)
+async def cancel_run(call: Call, run: RunId) -> RunResult:
+    """Ends a run: every process of every rank, with its children. Its output stays readable."""
+    found = await call.meshes.find_run(run)
+    return await _outcome(found, await found.cancel_run(run))
+
+
+async def _outcome(mesh: Mesh, view: RunView) -> RunResult:
+    ranks = tuple(rank.rank for rank in view.ranks)
+    each = tail_bytes(len(ranks))
+    slices = await mesh.read_output(
+        view.run, ranks=ranks, offsets=None, tail_bytes=each, max_bytes=each * max(1, len(ranks))
+    )
+    at = await mesh.view()
+    return describe_run(
+        view, slices, now=time.time(), lease_left_s=at.lease_left_s, workspace=at.spec.workspace
+    )
+
+
+async def _absolute(mesh: Mesh, cwd: str | None) -> str:
+    if not cwd or PurePosixPath(cwd).is_absolute():
+        return cwd or ""
+    return str(PurePosixPath((await mesh.view()).spec.workspace) / cwd)
+
+
+def _offsets(cursor: str | None, chosen: tuple[int, ...], view: RunView) -> dict[int, int] | None:
+    """Where to read on, of the chosen ranks alone; None without a cursor."""
+    if cursor is None:
+        return None
+    if cursor.strip() == "start":
+        return dict.fromkeys(chosen, 0)
+    offsets = parse_cursor(cursor, (rank.rank for rank in view.ranks))
+    return {rank: offset for rank, offset in offsets.items() if rank in chosen}
+
+
+def _with_footer(page: Page, view: RunView, nothing: str) -> str:
+    parts = [page.text or f"({nothing})"]
+    if page.earlier:
+        parts.insert(
+            0, f'[{size_in_words(page.earlier)} before this; cursor="start" reads from the beginning]'
+        )
+    cursor = format_cursor(page.offsets)
+    how = f'to read on: cursor="{cursor}"' if cursor else "to read on, choose fewer ranks"
+    if view.ended_at is None:
+        parts.append(f"[{view.run} is {view.state}; {how}]")
+    elif page.more:
+        parts.append(f"[there is more; {how}]")
+    else:
+        parts.append(f"[end of output; {view.run} is {view.state}]")
+    return "\n".join(parts)

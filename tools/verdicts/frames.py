@@ -1,0 +1,45 @@
+"""Which frames are the user's, and how a place in code is named."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+
+from ...runtime.records import Frame
+
+__all__ = ["is_library", "is_native", "place", "short_path", "split_runs"]
+
+_LIBRARY = re.compile(
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python3[\d.]*/|^<(?!string|stdin|ipython)|^/usr/lib/"
+)
+_NATIVE = re.compile(r"\.so(?:\.[\d.]+)?$|^\[|^$")
+_PACKAGE = re.compile(r".*/(?:(?:site|dist)-packages|lib(?:64)?/python3[\d.]*)/")
+
+
+def is_native(file: str) -> bool:
+    """Whether a frame's file is a shared object (or nothing that can be named)."""
+    return _NATIVE.search(file) is not None or file.endswith((".cpp", ".cc", ".c", ".h", ".hpp"))
+
+
+def is_library(file: str) -> bool:
+    """Whether a file is of Python, an installed package or native code; a virtual environment counts too."""
+    return _LIBRARY.search(file) is not None or is_native(file)
+
+
+def short_path(file: str, workspace: str = "") -> str:
+    """A path relative to the workspace or the package directory it is in."""
+    root = workspace.rstrip("/") + "/"
+    if is_library(file):
+        return _PACKAGE.sub("", file) if not is_native(file) else file.rsplit("/", 1)[-1]
+    return file.removeprefix(root) if workspace and file.startswith(root) else file
+
+
+def place(frame: Frame, workspace: str = "") -> str:
+    """`train.py:41 train`."""
+    return f"{short_path(frame.file, workspace)}:{frame.line} {frame.function.removesuffix('()')}"
+
+
+def split_runs(frames: Sequence[Frame]) -> list[tuple[bool, tuple[Frame, ...]]]:
+    """Frames in succession that are all of libraries (True) or all the user's (False)."""
+    return [(library, tuple(run)) for library, run in groupby(frames, lambda frame: is_library(frame.file))]

@@ -1,0 +1,238 @@
+"""The Python exception that ended a process, read from the text it wrote."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from ...runtime.records import Frame
+from .frames import is_library, short_path, split_runs
+
+__all__ = ["PythonFailure", "parse_failure"]
+
+_PREFIX = re.compile(r"^\[(?:rank|default)\d+\]: ?")
+_GROUP_PREFIX = re.compile(r"^\s*(?:\+ (?=Exception Group)|\|(?: |$)|\+-[+-].*$)")
+_HEADER = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)(?:, in (.+))?$')
+_EXCEPTION = re.compile(r"^([A-Za-z_][\w.]*)(?:: ?(.*))?$")
+_SYNTAX = re.compile(r"^(SyntaxError|IndentationError|TabError): (.*)$")
+_DUMP_FRAME = re.compile(r'^  File "([^"]+)", line (\d+) in (.+)$')
+_NO_MODULE = re.compile(r"^\S*python[\d.]*: (No module named .*)$", re.MULTILINE)
+_NO_FILE = re.compile(r"^\S*python[\d.]*: (can't (?:open|find) .*)$", re.MULTILINE)
+_TERMINATED = re.compile(
+    r"^terminate called after throwing an instance of '([^']+)'(?:\n\s*what\(\):\s*(.*))?", re.MULTILINE
+)
+# A launcher's report that a child failed says nothing about why.
+_REPORTS = ("ChildFailedError", "SignalException", "ProcessRaisedException", "ProcessExitedException")
+_MAX_MESSAGE = 400
+_MAX_TRACEBACK = 1000
+_MAX_TEXT = 262_144
+# Lines of other output that may stand between the lines of one traceback.
+_MAX_STRANGERS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class PythonFailure:
+    """An uncaught exception.
+
+    `file` and `line` are the innermost place in the user's own code (of any code where there is none);
+    `traceback` is its tail as text, outermost first, library frames folded; `cause` names the exception that
+    this one was raised from, or the first one of an exception group.
+    """
+
+    exception: str
+    message: str
+    traceback: str = ""
+    file: str = ""
+    line: int = 0
+    cause: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.exception}: {self.message}" if self.message else self.exception
+
+
+@dataclass(frozen=True, slots=True)
+class _Raised:
+    exception: str
+    message: str
+    frames: tuple[tuple[Frame, str], ...]
+    aside: bool = False  # not what ended the process: a thread's, or one that was ignored
+    chained: bool = False
+
+
+def parse_failure(text: str, *, workspace: str = "") -> PythonFailure | None:
+    """The exception that ended a process, from its cleaned output; None when the text tells of none.
+
+    The last traceback counts, and of a chain the last exception; reports of a launcher about its children,
+    and exceptions of threads or of finalisers, count only when there is nothing else.
+    """
+    lines = [_PREFIX.sub("", line) for line in text[-_MAX_TEXT:].split("\n")]
+    raised = list(_tracebacks(lines))
+    for candidates in (
+        [found for found in raised if not _is_report(found) and not found.aside],
+        [found for found in raised if not _is_report(found)],
+    ):
+        if candidates:
+            return _describe(candidates[-1], raised, workspace)
+    other = _syntax_error(lines, workspace) or _fatal(lines, workspace) or _without_traceback(text)
+    return other or (_describe(raised[-1], raised, workspace) if raised else None)
+
+
+def _is_report(found: _Raised) -> bool:
+    return found.exception.rsplit(".", 1)[-1] in _REPORTS
+
+
+def _tracebacks(lines: Sequence[str]) -> Iterator[_Raised]:
+    at = 0
+    chained = aside = False
+    while at < len(lines):
+        line = lines[at]
+        at += 1
+        if line.startswith(("During handling of the above", "The above exception was the direct")):
+            chained = True
+        elif line.startswith(("Exception ignored in", "Exception in thread")):
+            aside = True
+        elif _HEADER in line:
+            found, at = _traceback(lines, at)
+            if found is not None:
+                exception, message, frames = found
+                yield _Raised(exception, message, frames, aside, chained)
+                chained = aside = False
+
+
+def _traceback(
+    lines: Sequence[str], at: int
+) -> tuple[tuple[str, str, tuple[tuple[Frame, str], ...]] | None, int]:
+    frames: list[tuple[Frame, str]] = []
+    strangers = 0
+    while at < len(lines):
+        line = _GROUP_PREFIX.sub("", lines[at])
+        if found := _FRAME.match(line):
+            source = _source_line(lines, at + 1)
+            frames.append((Frame(found[3] or "<module>", found[1], int(found[2])), source))
+        elif _HEADER in line:
+            return None, at
+        elif (found := _EXCEPTION.match(line)) and _is_exception(found[1]):
+            message, after = _message(lines, at, found[2] or "")
+            return (found[1], message, tuple(frames)), after
+        elif line and not line[0].isspace():
+            strangers += 1
+            if strangers > _MAX_STRANGERS:
+                return None, at
+        at += 1
+    return None, at
+
+
+def _source_line(lines: Sequence[str], at: int) -> str:
+    """The line of source that follows a frame, if there is one."""
+    line = _GROUP_PREFIX.sub("", lines[at]) if at < len(lines) else ""
+    return line.strip() if line.startswith("    ") and not _FRAME.match(line) else ""
+
+
+def _is_exception(name: str) -> bool:
+    """Exceptions are capitalised or of a module (`struct.error`); other words are output in between."""
+    return "." in name or name[0].isupper() or name.startswith("_")
+
+
+def _message(lines: Sequence[str], at: int, first: str) -> tuple[str, int]:
+    """The message of an exception with its further lines, up to an empty one or another traceback."""
+    more: list[str] = []
+    at += 1
+    while at < len(lines) and len(more) < 20:
+        line = _GROUP_PREFIX.sub("", lines[at])
+        if not line.strip() or _HEADER in line or _SYNTAX.match(line) or lines[at].lstrip().startswith("+-"):
+            break
+        more.append(line.strip())
+        at += 1
+    message = first if first.strip() else " ".join(more[:1])
+    if len(message) > _MAX_MESSAGE:
+        message = f"{message[:_MAX_MESSAGE]}... ({len(message):,} characters)"
+    return message.strip(), at - len(more)
+
+
+def _describe(found: _Raised, raised: Sequence[_Raised], workspace: str) -> PythonFailure:
+    at = next(index for index, other in enumerate(raised) if other is found)
+    exception, message, frames = found.exception, found.message, found.frames
+    cause = ""
+    if found.chained and at:
+        cause = f"{raised[at - 1].exception}: {raised[at - 1].message}".removesuffix(": ")
+    own = next((frame for frame, _ in reversed(frames) if not is_library(frame.file)), None)
+    own = own or (frames[-1][0] if frames else None)
+    return PythonFailure(
+        exception,
+        message,
+        _tail(frames, f"{exception}: {message}".removesuffix(": "), workspace),
+        short_path(own.file, workspace) if own else "",
+        own.line if own else 0,
+        cause,
+    )
+
+
+def _tail(frames: Sequence[tuple[Frame, str]], last_line: str, workspace: str) -> str:
+    """The user's frames from the innermost out while they fit; each run of library frames as one line."""
+    source_of = {id(frame): source for frame, source in frames}
+    parts: list[str] = []
+    for library, run in split_runs([frame for frame, _ in frames]):
+        if not library:
+            parts += [_frame_text(frame, source_of[id(frame)], workspace) for frame in run]
+            continue
+        ended_at = f"{short_path(run[-1].file)}:{run[-1].line} {run[-1].function}"
+        parts.append(f"  ... {len(run)} library frame{'s' if len(run) > 1 else ''} to {ended_at}")
+    kept: list[str] = []
+    room = _MAX_TRACEBACK - len(last_line.encode())
+    for part in reversed(parts):
+        room -= len(part.encode()) + 1
+        if room < 0 and kept:
+            kept.append(f"  ... {len(parts) - len(kept)} more outside")
+            break
+        kept.append(part)
+    return "\n".join([*reversed(kept), last_line])
+
+
+def _frame_text(frame: Frame, source: str, workspace: str) -> str:
+    where = f"  {short_path(frame.file, workspace)}:{frame.line} {frame.function}"
+    return f"{where}: {source[:160]}" if source else where
+
+
+def _syntax_error(lines: Sequence[str], workspace: str) -> PythonFailure | None:
+    """A SyntaxError in the started script itself comes without a traceback."""
+    for at in range(len(lines) - 1, -1, -1):
+        found = _SYNTAX.match(lines[at])
+        if found is None:
+            continue
+        for before in range(at - 1, max(-1, at - 6), -1):
+            frame = _FRAME.match(lines[before])
+            if frame is not None:
+                source = lines[before + 1].strip() if before + 1 < at else ""
+                shown = _frame_text(Frame("<module>", frame[1], int(frame[2])), source, workspace)
+                tail = f"{shown}\n{lines[at]}"
+                return PythonFailure(found[1], found[2], tail, short_path(frame[1], workspace), int(frame[2]))
+    return None
+
+
+def _fatal(lines: Sequence[str], workspace: str) -> PythonFailure | None:
+    """`Fatal Python error: ...` with the stack of the thread that had it, innermost first."""
+    for at in range(len(lines) - 1, -1, -1):
+        name, found, message = lines[at].partition("Fatal Python error: ")
+        if not found or name:
+            continue
+        frames: list[tuple[Frame, str]] = []
+        for line in lines[at + 1 : at + 200]:
+            if frame := _DUMP_FRAME.match(line):
+                frames.append((Frame(frame[3], frame[1], int(frame[2])), ""))
+            elif frames:
+                break
+        raised = _Raised("Fatal Python error", message, tuple(reversed(frames)))
+        return _describe(raised, [raised], workspace)
+    return None
+
+
+def _without_traceback(text: str) -> PythonFailure | None:
+    if found := _NO_MODULE.search(text):
+        return PythonFailure("ModuleNotFoundError", found[1])
+    if found := _NO_FILE.search(text):
+        return PythonFailure("FileNotFoundError", found[1])
+    if found := _TERMINATED.search(text):
+        return PythonFailure(found[1], (found[2] or "")[:_MAX_MESSAGE])
+    return None

@@ -1,0 +1,27 @@
+"""Small words for results: lengths that are bounded, times that can be read."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+__all__ = ["clip", "clock", "size_in_words"]
+
+
+def clip(text: str, limit: int) -> str:
+    """At most `limit` characters; what was cut is marked with an ellipsis at the end."""
+    return text if len(text) <= limit else f"{text[: max(0, limit - 3)]}..."
+
+
+def clock(at: float) -> str:
+    """Time of day in UTC: 14:03:07Z."""
+    return datetime.fromtimestamp(at, UTC).strftime("%H:%M:%SZ")
+
+
+def size_in_words(count: int) -> str:
+    """A count of bytes: 512 B, 1.5 KB, 20 MB (powers of 1024)."""
+    size = float(count)
+    for unit in ("B", "KB", "MB", "GB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TB"
