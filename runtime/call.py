@@ -27,6 +27,7 @@ import anyio.abc
 
 from .actor import Actor, endpoints_of
 from .errors import MilkweedError, NotFound, ProtocolError, RemoteFailure, Unavailable
+from .tasks import background_tasks
 from .wire import WIRE_VERSION, FrameReader, Kind, WireFrame, decode_json, encode, encode_json
 
 __all__ = ["ActorRef", "Connection", "open_connection", "serve"]
@@ -315,12 +316,9 @@ async def open_connection(
         ProtocolError: the peer is not Milkweed, or another version.
     """
     connection = Connection(await connect_stream(path, peer), role=role, peer=peer, actors=actors)
-    async with anyio.create_task_group() as group:
-        await group.start(connection.run)
-        try:
-            yield connection
-        finally:
-            connection.close()
+    async with background_tasks() as tasks:
+        await tasks.start(connection.run)
+        yield connection
 
 
 async def connect_stream(path: Path, peer: str) -> anyio.abc.ByteStream:

@@ -85,15 +85,7 @@ class Index:
             Conflict: a live mesh of that name was allocated with other arguments.
         """
         with self._transaction():
-            row = self._db.execute("SELECT view FROM meshes WHERE name = ? AND state != 'released'", (spec.name,)).fetchone()
-            if row is not None:
-                found = from_json(MeshView, json.loads(row[0]))
-                if found.spec != spec:
-                    raise Conflict(
-                        "name_in_use",
-                        f"{found.mesh} has the name {spec.name!r} with {_difference(found.spec, spec)}",
-                        f"Use {found.mesh}, release it first (release_mesh), or take another name.",
-                    )
+            if (found := self.check_claim(spec)) is not None:
                 return found, False
             mesh = self._unused("meshes", "mesh", f"mesh-{spec.name}")
             view = MeshView(mesh=mesh, spec=spec, state="starting", created_at=time.time())
@@ -102,6 +94,24 @@ class Index:
                 (mesh, spec.name, view.state, json.dumps(to_json(view)), view.created_at),
             )
             return view, True
+
+    def check_claim(self, spec: MeshSpec) -> MeshView | None:
+        """The live mesh of that name, None where the name is free.
+
+        Raises:
+            Conflict: name_in_use: it was allocated with other arguments.
+        """
+        row = self._db.execute("SELECT view FROM meshes WHERE name = ? AND state != 'released'", (spec.name,)).fetchone()
+        if row is None:
+            return None
+        found = from_json(MeshView, json.loads(row[0]))
+        if found.spec != spec:
+            raise Conflict(
+                "name_in_use",
+                f"{found.mesh} has the name {spec.name!r} with {_difference(found.spec, spec)}",
+                f"Use {found.mesh}, release it first (release_mesh), or take another name.",
+            )
+        return found
 
     def put_mesh(self, view: MeshView, *, lease_boot: str, lease_deadline: float) -> None:
         """Writes a mesh's state; a released mesh stays released."""

@@ -1,11 +1,12 @@
 """The output of a rank on disk, and reading it: while it grows, after its end, with or without an agent.
 
-A rank appends to `<label>.out` itself. When that grows over its cap, the middle falls out (`agent/capping.py`)
-and `<label>.gap` tells what is where. Offsets are logical: the count of bytes that the rank ever wrote before.
+A rank appends to `<label>.out` itself. When that grows over its cap, the middle falls out
+(`agent/capping.py`), and `<label>.gap` tells what is where. Offsets are logical: the count of bytes that the
+rank ever wrote before.
 
 The order that keeps a reader from taking a hole's zeros for output: the writer puts a new gap into `.gap`
-before it takes the bytes away, and a reader looks at `.gap` before and after reading the bytes, and starts again
-when it changed. So zeros that it read came from a hole that the second look shows.
+before it takes the bytes away, and a reader looks at `.gap` before and after reading the bytes, and starts
+again when it changed. So zeros that it read came from a hole that the second look shows.
 """
 
 from __future__ import annotations
@@ -135,7 +136,8 @@ def read_slice(
 ) -> OutputSlice:
     """Up to `max_bytes` of one output from `offset` (default: 0), or of its last `tail_bytes`.
 
-    A slice stops before the gap and its `next` is behind it; one asked for inside the gap starts behind it. An output that does not exist is empty. `directory` is the host's; `ended` is passed through.
+    A slice stops before the gap and its `next` is behind it; one asked for inside the gap starts behind it.
+    An output that does not exist is empty. `directory` is the host's; `ended` is passed through.
     """
     run_directory = directory / "runs" / run
     layout = read_layout(run_directory, label)

@@ -1,9 +1,9 @@
 """Regular expressions from a caller, searched line by line with bounded work.
 
-Python's `re` can neither be stopped nor given a deadline, and it holds the interpreter lock. So what a pattern
-can cost is bounded before it runs: repeats inside repeats (exponential) are refused, and what is left costs at
-most about `length ** (repeats + 1)` steps for a line, so lines longer than a limit are searched one start at a
-time, with a look at the clock between.
+Python's `re` can neither be stopped nor given a deadline, and it holds the interpreter lock. So what a
+pattern can cost is bounded before it runs: repeats of what can itself match in several ways (exponential) are
+refused, and what is left costs at most about `length ** (repeats + 1)` steps for a line, so lines longer than
+a limit are searched one start at a time, with a look at the clock between.
 """
 
 from __future__ import annotations

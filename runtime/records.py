@@ -95,7 +95,10 @@ class ProcPlan:
 
 @dataclass(frozen=True, slots=True)
 class HostPlan:
-    """What one host does in a run. `child_ranks` are ranks that a launcher (torchrun) starts itself."""
+    """What one host does in a run. `child_ranks` are ranks that a launcher (torchrun) starts itself.
+
+    `reserved_port` is a port of this host (`Runs.reserve_port`) that is given back when the run ends; 0 for none.
+    """
 
     run: str
     host: int
@@ -103,6 +106,7 @@ class HostPlan:
     child_ranks: tuple[int, ...] = ()
     script: str | None = None
     timeout_s: float | None = None
+    reserved_port: int = 0
 
 
 @dataclass(frozen=True, slots=True)

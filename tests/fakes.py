@@ -11,7 +11,7 @@ from typing import Any
 
 import anyio
 
-from milkweed.runtime.errors import Conflict, NotFound
+from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
 from milkweed.runtime.index import MeshEvent
 from milkweed.runtime.keeper.mesh_keeper import Released
 from milkweed.runtime.records import (
@@ -73,7 +73,9 @@ class FakeMesh:
         if self.state.state == "released":
             raise Conflict("mesh_released", f"{self.id} is released", "allocate_mesh gives a new one.")
         spec = self.state.spec
-        ranks = tuple(RankView(r, r // spec.procs_per_host, "running", 100 + r) for r in range(spec.world_size))
+        ranks = tuple(
+            RankView(r, r // spec.procs_per_host, "running", 100 + r) for r in range(spec.world_size)
+        )
         name = f"run-{len(self.held)}{self.id[-3:]}"
         command = " ".join(request.argv)
         view = RunView(name, self.id, "running", request.launcher, command, ranks, time.time())
@@ -111,18 +113,22 @@ class FakeMesh:
     ) -> tuple[OutputSlice, ...]:
         held = self.held[run]
         chosen = tuple(held.output) if ranks is None else ranks
-        share = max(1, max_bytes // max(1, len(chosen)))
+        share = max_bytes
         slices = []
         for rank in chosen:
             data = held.output[rank]
-            start = (offsets or {}).get(rank, 0) if tail_bytes is None else max(0, len(data) - min(tail_bytes, share))
+            start = (
+                (offsets or {}).get(rank, 0)
+                if tail_bytes is None
+                else max(0, len(data) - min(tail_bytes, share))
+            )
             part = data[start : start + share]
             ended = held.view.ended_at is not None
             slices.append(OutputSlice(rank, start, part, start + len(part), len(data), ended))
         return tuple(slices)
 
     async def stacks(
-        self, run: str | None, *, ranks: tuple[int, ...] | None, native: bool, locals: bool, timeout_s: float
+        self, run: str | None, *, ranks: tuple[int, ...] | None, native: bool, locals: bool, timeout_s: float  # noqa: A002
     ) -> tuple[ProcessStacks, ...]:
         return tuple(process for process in self.dumped if ranks is None or process.rank in ranks)
 
@@ -141,7 +147,14 @@ class FakeMeshes:
         run.output = dict.fromkeys(run.output, b"hello\n")
         end_run(run, "succeeded", Exit(code=0))
 
+    def check(self, spec: MeshSpec) -> None:
+        if spec.world_size > 512:
+            raise InvalidArgument(
+                "invalid_argument", f"{spec.world_size} ranks; at most 512", "Ask for fewer."
+            )
+
     async def allocate(self, spec: MeshSpec, *, wait_s: float) -> FakeMesh:
+        self.check(spec)
         for mesh in self.meshes.values():
             if mesh.state.spec.name == spec.name and mesh.state.state != "released":
                 if mesh.state.spec != spec:

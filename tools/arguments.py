@@ -100,7 +100,7 @@ def _suggestion(name: str, known: Mapping[str, object]) -> str:
     from difflib import get_close_matches
 
     close = get_close_matches(name, known, n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    return f" (did you mean {close[0]})" if close else ""
 
 
 def _shown(value: object) -> str:

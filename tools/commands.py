@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..runtime.errors import InvalidArgument
 
-__all__ = ["check_env", "interpreter_of", "split_command"]
+__all__ = ["check_env", "check_script", "split_command"]
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OPERATORS = {
@@ -52,27 +52,17 @@ def split_command(command: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(words)
 
 
-def interpreter_of(script: str) -> tuple[str, ...]:
-    """What runs a script: its `#!` line, with `env` looked through, else bash.
+def check_script(script: str) -> str:
+    """The text of a script; what its `#!` line names runs it, else bash.
 
     Raises:
-        InvalidArgument: an empty script, or a `#!` line that names nothing.
+        InvalidArgument: there is nothing in it, or what no file of text has.
     """
     if not script.strip():
         raise InvalidArgument("invalid_argument", "the script is empty", "Pass its text, or a command.")
     if "\0" in script:
         raise InvalidArgument("invalid_argument", "the script has a NUL character", "Nothing was started.")
-    first = script.split("\n", 1)[0].strip()
-    if not first.startswith("#!"):
-        return ("/bin/bash",)
-    words = _split(first[2:])
-    if words and words[0].rsplit("/", 1)[-1] == "env":
-        words = words[2:] if words[1:2] == ["-S"] else words[1:]
-    if not words:
-        raise InvalidArgument(
-            "invalid_argument", f"the script begins with {first!r}", "Name an interpreter there."
-        )
-    return tuple(words)
+    return script
 
 
 def check_env(env: Mapping[str, str]) -> dict[str, str]:

@@ -42,7 +42,6 @@ __all__ = [
 ]
 
 LEASE_MINUTES_MAX = 7 * 24 * 60
-LOCAL_RANKS_MAX = 512
 ALLOCATE_WAIT_S = 30.0
 _LIST_MAX = 20
 _HOSTS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 5, 10
@@ -109,14 +108,15 @@ async def allocate_mesh(
         name=name,
         hosts=hosts,
         procs_per_host=procs_per_host,
-        scheduler=_check_scheduler(call, scheduler, hosts * procs_per_host),
+        scheduler=scheduler,
         engine=_check_engine(engine),
         workspace=_check_workspace(workspace),
         workspace_mode=_check_workspace_mode(workspace_mode),
         lease_minutes=lease_minutes,
-        options=_check_options(scheduler, options or {}),
+        options=options or {},
     )
     if dry_run:
+        call.meshes.check(spec)
         return _plan(spec, await call.meshes.list())
     await call.report(0, None, f"allocating {hosts} hosts")
     mesh = await call.meshes.allocate(spec, wait_s=ALLOCATE_WAIT_S)
@@ -192,6 +192,8 @@ async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
     """Ends every run of a mesh and gives its hosts back. Output of its runs stays readable; other files
     that exist only on the hosts are lost: fetch_files first."""
     found = await call.meshes.get(mesh)
+    if (await found.view()).state == "released":
+        return ReleaseResult(mesh=found.id, reason="it was released before")
     await call.report(0, None, f"releasing {found.id}")
     released = await found.release()
     return ReleaseResult(
@@ -255,14 +257,7 @@ def _hosts_by_state(hosts: tuple[HostView, ...]) -> dict[str, str]:
 
 
 def _plan(spec: MeshSpec, live: tuple[MeshView, ...]) -> MeshResult:
-    same_name = [view for view in live if view.spec.name == spec.name]
-    warnings = []
-    if same_name and same_name[0].spec == spec:
-        warnings.append(f"{same_name[0].mesh} is live with these arguments: the call would answer with it")
-    elif same_name:
-        warnings.append(
-            f"{same_name[0].mesh} is live with other arguments: the call would be refused (name_in_use)"
-        )
+    same = next((view.mesh for view in live if view.spec == spec), "")
     return MeshResult(
         mesh="",
         state="planned",
@@ -279,33 +274,9 @@ def _plan(spec: MeshSpec, live: tuple[MeshView, ...]) -> MeshResult:
             f"{spec.hosts} host agents by scheduler {spec.scheduler}, {spec.procs_per_host} ranks on each",
             f"hosts see {spec.workspace} as it is (workspace_mode {spec.workspace_mode})",
         ],
-        warnings=warnings,
+        warnings=[f"{same} is live with these arguments: the call would answer with it"] if same else [],
         next="The same call without dry_run.",
     )
-
-
-def _check_scheduler(call: Call, scheduler: str, ranks: int) -> str:
-    views = {view.name: view for view in call.meshes.schedulers()}
-    if scheduler not in views:
-        raise InvalidArgument(
-            "invalid_argument",
-            f"no scheduler {scheduler[:60]!r}; schedulers: {', '.join(views)}",
-            "Call list_schedulers.",
-        )
-    if not views[scheduler].available:
-        raise InvalidArgument(
-            "unsupported",
-            f"scheduler {scheduler} is not available: {views[scheduler].reason}",
-            "Call list_schedulers.",
-        )
-    if scheduler == "local" and ranks > LOCAL_RANKS_MAX:
-        raise InvalidArgument(
-            "invalid_argument",
-            f"hosts x procs_per_host is {ranks}, all processes of this one machine, which holds at most"
-            f" {LOCAL_RANKS_MAX}",
-            "Ask for fewer, or for another scheduler (list_schedulers).",
-        )
-    return scheduler
 
 
 def _check_engine(engine: str) -> str:
@@ -337,22 +308,3 @@ def _check_workspace(workspace: str | None) -> str:
             f"Name a directory of this machine, absolute or relative to {Path.cwd()}.",
         )
     return str(path)
-
-
-def _check_options(scheduler: str, options: dict[str, str]) -> dict[str, str]:
-    if scheduler != "local":
-        return options
-    for name, value in options.items():
-        if name != "isolation":
-            raise InvalidArgument(
-                "invalid_argument",
-                f"no option {name[:60]!r} of scheduler local",
-                'It has one: {"isolation": "namespaces"}.',
-            )
-        if value not in ("none", "namespaces"):
-            raise InvalidArgument(
-                "invalid_argument",
-                f"isolation must be 'none' or 'namespaces', got {value[:60]!r}",
-                "Nothing was started.",
-            )
-    return {name: value for name, value in options.items() if value != "none"}

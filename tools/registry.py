@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,8 @@ BUILT_IN = ("mesh", "run", "files", "debug")
 DEFAULT = ("mesh", "run", "files", "debug")
 ENTRY_POINTS = "milkweed.toolsets"
 DESCRIPTION_LIMIT = 2048
+# A line break inside a paragraph.
+_WRAPPED = re.compile(r"(?<!\n)\n(?![\n-])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +105,7 @@ def tool(
 
     def declare(function: ToolFunction) -> Tool:
         name = getattr(function, "__name__", "")
-        description = inspect.cleandoc(function.__doc__ or "")
+        description = _WRAPPED.sub(" ", inspect.cleandoc(function.__doc__ or ""))
         if not description or len(description.encode()) >= DESCRIPTION_LIMIT:
             raise ValueError(f"the docstring of {name} must have 1 to {DESCRIPTION_LIMIT} bytes")
         return Tool(

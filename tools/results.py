@@ -164,6 +164,7 @@ class MeshStatus(MeshResult):
 class ReleaseResult(Result):
     mesh: str
     state: Literal["released"] = "released"
+    reason: str = ""
     runs_ended: list[str] = []
     processes_ended: int = 0
     output_directory: str = ""
@@ -201,7 +202,9 @@ class RunResult(Result):
     health: Literal["ok", "slow", "hung"] = "ok"
     ranks: dict[str, str] = Field(default={}, description="ranks by their state")
     first_failure: FirstFailure | None = None
-    failure_groups: list[FailureGroup] = Field(default=[], description="ranks that failed alike, most ranks first")
+    failure_groups: list[FailureGroup] = Field(
+        default=[], description="ranks that failed alike, most ranks first"
+    )
     output_tail: str = Field(default="", description="folded across ranks")
     cursor: str = Field(default="", description="for read_run_output: what comes after this tail")
     matched: bool | None = Field(default=None, description="wait_for_run with a pattern: whether it was seen")
@@ -241,16 +244,18 @@ class RunList(Result):
 
 class FetchResult(Result):
     destination: str
-    files: int
-    bytes: int
+    files: int = Field(description="copied now")
+    bytes: int = Field(description="copied now")
     unchanged: int = Field(default=0, description="files that were there already with the same content")
     hosts: str
     elapsed_s: float
-    problems: list[str] = Field(default=[], description="what was not fetched, and why")
     next: str = ""
 
     def summary(self) -> str:
-        return _cut(f"{self.files} files, {self.bytes} bytes from hosts {self.hosts} in {self.destination}")
+        same = f", {self.unchanged} were there already" if self.unchanged else ""
+        return _cut(
+            f"{self.files} files ({self.bytes} bytes) from hosts {self.hosts} to {self.destination}{same}"
+        )
 
 
 def _minutes(seconds: float) -> str:

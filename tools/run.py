@@ -13,13 +13,14 @@ from ..runtime.errors import InvalidArgument
 from ..runtime.patterns import compile_pattern
 from ..runtime.records import RunRequest, RunView
 from .arguments import Why
-from .commands import check_env, interpreter_of, split_command
+from .commands import check_env, check_script, split_command
 from .outcome import describe_item, describe_run, tail_bytes
 from .reading import Page, last_lines, page_forward, page_tail
 from .registry import Call, Text, tool
 from .results import RunList, RunResult
 from .searching import search_output
 from .selection import CURSOR_MAX, format_cursor, parse_cursor, select_ranks
+from .verdicts import grep
 from .words import size_in_words
 
 if TYPE_CHECKING:
@@ -82,13 +83,13 @@ async def run_on_mesh(
     if (command is None) == (script is None):
         what = "needs a command or a script" if command is None else "takes a command or a script, not both"
         raise InvalidArgument("invalid_argument", f"run_on_mesh {what}", "Nothing was started.")
-    argv = interpreter_of(script) if script is not None else split_command(command or "")
+    argv = split_command(command) if command is not None else ()
     environment = check_env(env or {})
     found = await call.meshes.get(mesh)
     request = RunRequest(
         argv=argv,
         launcher=launcher,
-        script=script,
+        script=None if script is None else check_script(script),
         ranks=ranks,
         env=environment,
         cwd=await _absolute(found, cwd),
@@ -126,7 +127,8 @@ async def wait_for_run(
     )
     result = await _outcome(found, view)
     if pattern is not None:
-        result.matched = view.ended_at is None and anyio.current_time() - began < limit
+        early = view.ended_at is None and anyio.current_time() - began < limit
+        result.matched = early or bool(grep(result.output_tail, pattern))
     return result
 
 
@@ -175,14 +177,10 @@ async def read_run_output(
         return Text(_with_footer(page, view, "no line matches"))
     if offsets is not None:
         share = max(4096, 2 * body_bytes)
-        slices = await found.read_output(
-            run, ranks=chosen, offsets=offsets, tail_bytes=None, max_bytes=share * len(chosen)
-        )
+        slices = await found.read_output(run, ranks=chosen, offsets=offsets, tail_bytes=None, max_bytes=share)
         return Text(_with_footer(page_forward(slices, offsets, body_bytes, narrow), view, "nothing new"))
     share = body_bytes if tail is None else min(256 * 1024, max(body_bytes, tail * _TAIL_LINE_BYTES))
-    slices = await found.read_output(
-        run, ranks=chosen, offsets=None, tail_bytes=share, max_bytes=share * len(chosen)
-    )
+    slices = await found.read_output(run, ranks=chosen, offsets=None, tail_bytes=share, max_bytes=share)
     page = page_tail(slices if tail is None else last_lines(slices, tail), body_bytes, narrow)
     return Text(_with_footer(page, view, "no output"))
 
@@ -197,9 +195,7 @@ async def cancel_run(call: Call, run: RunId) -> RunResult:
 async def _outcome(mesh: Mesh, view: RunView) -> RunResult:
     ranks = tuple(rank.rank for rank in view.ranks)
     each = tail_bytes(len(ranks))
-    slices = await mesh.read_output(
-        view.run, ranks=ranks, offsets=None, tail_bytes=each, max_bytes=each * max(1, len(ranks))
-    )
+    slices = await mesh.read_output(view.run, ranks=ranks, offsets=None, tail_bytes=each, max_bytes=each)
     at = await mesh.view()
     return describe_run(
         view, slices, now=time.time(), lease_left_s=at.lease_left_s, workspace=at.spec.workspace

@@ -47,7 +47,11 @@ async def search_output(
     searched = 0
     while open_ranks and anyio.current_time() < stop_at:
         slices = await mesh.read_output(
-            run, ranks=tuple(sorted(open_ranks)), offsets=at, tail_bytes=None, max_bytes=_PIECE_BYTES
+            run,
+            ranks=tuple(sorted(open_ranks)),
+            offsets=at,
+            tail_bytes=None,
+            max_bytes=max(4096, _PIECE_BYTES // len(open_ranks)),
         )
         before = searched
         for piece in map(whole_lines, slices):

@@ -1,8 +1,8 @@
 """Keeps each rank's output file within a cap: its head and its tail stay, the middle falls out.
 
 The rank appends to its file and knows nothing of it. Where the file system has holes, the middle is punched
-out. Where it has none, the file is copied into segments and emptied, and segments of the middle are dropped; what
-the rank writes between the end of a copy and the emptying (microseconds) is lost, and the layout says so.
+out. Where it has none, the file is copied into segments and emptied, and segments of the middle are dropped;
+what the rank writes between the end of a copy and the emptying (microseconds) is lost, and the layout says so.
 
 Work on files is done in a worker thread, since punching waits for the disk, with buffers of constant size.
 """
@@ -52,7 +52,7 @@ class CapPolicy:
             raise ValueError(f"head must be at least {_BLOCK} bytes and at most a quarter of the cap")
 
     def limit(self, rate: float, reaction_s: float) -> int:
-        """From how many bytes on the middle must fall out, so that a writer of `rate` bytes/s keeps the cap."""
+        """From how many bytes on the middle falls out, so that a writer of `rate` bytes/s keeps the cap."""
         margin = min(max(int(rate * reaction_s * 3), self.cap // 8), self.cap // 2)
         return self.cap - margin
 
@@ -179,10 +179,10 @@ class CappedFile:
         old = self.layout
         copy = os.open(self.run_directory / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
         try:
-            size = _copy(fd, copy, 0)
+            size = _copy(fd, copy, 0, self.policy.cap)
             last = Segment(name, old.base, -1)
             self._write(replace(old, segments=(*old.segments, last), moving=True, note=_SEGMENTS_NOTE))
-            size = _copy(fd, copy, size)
+            size = _copy(fd, copy, size, self.policy.cap)
             os.ftruncate(fd, 0)
         except OSError:
             with suppress(OSError):
@@ -286,9 +286,13 @@ def _count_lines(fd: int, start: int, end: int) -> int:
     return lines
 
 
-def _copy(source: int, target: int, start: int) -> int:
-    """Appends to `target` what `source` has from `start` on, also what comes meanwhile; returns where that ends."""
-    while chunk := os.pread(source, _CHUNK, start):
+def _copy(source: int, target: int, start: int, most: int) -> int:
+    """Appends to `target` what `source` has from `start` on, what comes meanwhile too; returns where it ends.
+
+    Of a writer that is faster than the copy, `most` bytes are taken; the rest is lost with the emptying.
+    """
+    stop = start + most
+    while start < stop and (chunk := os.pread(source, _CHUNK, start)):
         view = memoryview(chunk)
         while view:
             view = view[os.write(target, view) :]

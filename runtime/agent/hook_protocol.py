@@ -1,7 +1,7 @@
-"""How the agent and the hook inside a rank agree: the signal that asks for stacks, and the file that gets them.
+"""How the agent and the hook inside a rank agree: the signal that asks for stacks, the file that gets them.
 
-The hook (`hook/sitecustomize.py`) stands first on a rank's PYTHONPATH and runs in whatever Python the user has;
-all that it must know comes in variables. The signal kills a process that has not registered for it: ask
+The hook (`hook/sitecustomize.py`) stands first on a rank's PYTHONPATH and runs in whatever Python the user
+has; all that it must know comes in variables. The signal kills a process that has not registered for it: ask
 `can_dump` first.
 """
 
@@ -27,7 +27,7 @@ HOOK_DIRECTORY = Path(__file__).resolve().parent / "hook"
 
 
 def hook_environment(run_directory: Path, label: str, python_path: str) -> dict[str, str]:
-    """Variables of a rank (or launcher) that make every Python in it register; `python_path` is the user's."""
+    """Variables of a rank (or launcher) by which every Python in it registers; `python_path` is the user's."""
     return {
         "MILKWEED_RUN_DIR": str(run_directory),
         "MILKWEED_LABEL": label,
@@ -37,7 +37,7 @@ def hook_environment(run_directory: Path, label: str, python_path: str) -> dict[
 
 
 def stack_file(run_directory: Path, label: str, pid: int) -> Path:
-    """Where the process of this label (`rank-3`) and pid dumps; made by the hook, appended to by each dump."""
+    """Where the process of this label (`rank-3`) and pid dumps; made by the hook, each dump is appended."""
     return run_directory / f"{label}.stack.{pid}"
 
 

@@ -145,7 +145,7 @@ def contradicts(environ: Environ, marks: Mapping[str, str]) -> bool:
     return any(environ.get(name, value) != value for name, value in marks.items())
 
 
-def send_signal(process: Process, number: signal.Signals) -> bool:
+def send_signal(process: Process, number: int) -> bool:
     """Signals exactly this process; False when it is gone, or not ours to signal."""
     try:
         fd = os.pidfd_open(process.pid)

@@ -89,8 +89,8 @@ class HostLink:
             try:
                 async with self._engine.connect(self.host, self._paths) as channel:
                     await self._follow_events(channel)
-            except* MilkweedError as errors:
-                logger.debug("host %d: %s", self.host, errors.exceptions[0])
+            except MilkweedError as error:
+                logger.debug("host %d: %s", self.host, error)
             self._channel = None
             await anyio.sleep(_RETRY_S)
 

@@ -61,7 +61,8 @@ class RunControl(Actor):
             await self._check(plans)
             if needs_port(request.launcher):
                 port = await self._hosts[plans[0].host].call(Runs, Runs.reserve_port)
-                plans = plan_run(request, replace(place, master_port=port))
+                first, *others = plan_run(request, replace(place, master_port=port))
+                plans = (replace(first, reserved_port=port), *others)
             return await self._start(request, place.run, plans)
 
     @endpoint
@@ -87,8 +88,9 @@ class RunControl(Actor):
             async with anyio.create_task_group() as group:
 
                 async def wait_output(link: HostLink) -> None:
-                    deadline_s = timeout_s + CALL_S
-                    if await link.call_within(deadline_s, Runs, Runs.wait_output, run, None, {}, pattern, timeout_s):
+                    # Without a pattern only what is printed from now on counts.
+                    sizes = {} if pattern else {one.rank: one.size for one in await link.call(Runs, Runs.read, run, None, {}, 0, 0)}
+                    if await link.call_within(timeout_s + CALL_S, Runs, Runs.wait_output, run, None, sizes, pattern, timeout_s):
                         group.cancel_scope.cancel()
 
                 for host in {rank.host for rank in view.ranks}.intersection(self._hosts.ready()):

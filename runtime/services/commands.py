@@ -24,11 +24,17 @@ def check_directory(cwd: str) -> None:
         InvalidArgument: invalid_path, when it is a file or may not be entered.
     """
     if not os.path.exists(cwd):
-        raise NotFound("file_not_found", f"the working directory {cwd} does not exist", "Give a cwd that exists.")
+        raise NotFound(
+            "file_not_found", f"the working directory {cwd} does not exist", "Give a cwd that exists."
+        )
     if not os.path.isdir(cwd):
-        raise InvalidArgument("invalid_path", f"the working directory {cwd} is not a directory", "Give another cwd.")
+        raise InvalidArgument(
+            "invalid_path", f"the working directory {cwd} is not a directory", "Give another cwd."
+        )
     if not os.access(cwd, os.X_OK):
-        raise InvalidArgument("invalid_path", f"the working directory {cwd} may not be entered", "Give another cwd.")
+        raise InvalidArgument(
+            "invalid_path", f"the working directory {cwd} may not be entered", "Give another cwd."
+        )
 
 
 def check_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], where: str = "") -> None:
@@ -46,7 +52,10 @@ def check_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], where: 
         reason = _refusal(path)
         if reason:
             siblings = _executables([os.path.dirname(path)])
-            similar = [os.path.join(os.path.dirname(name), found) for found in nearest(os.path.basename(name), siblings)]
+            similar = [
+                os.path.join(os.path.dirname(name), found)
+                for found in nearest(os.path.basename(name), siblings)
+            ]
             raise _not_found(name, where, reason, similar)
         return
     path_variable = env.get("PATH", _DEFAULT_PATH)
@@ -55,12 +64,14 @@ def check_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], where: 
         return
     here = os.path.join(cwd, name)
     if os.path.exists(here):
-        reason = f"it is not in PATH, and {_refusal(here) or 'the one in the working directory needs its path: ./' + name}"
+        reason = f"it is not in PATH; {_refusal(here) or f'the one in the working directory is ./{name}'}"
     else:
         reason = next((why for path in found if os.path.exists(path) and (why := _refusal(path))), "")
     local = {f"./{entry}": entry for entry in _executables([cwd])}
     similar = nearest(name, [*_executables(path_variable.split(os.pathsep)), *local.values()])
-    raise _not_found(name, where, reason, [f"./{entry}" if f"./{entry}" in local else entry for entry in similar])
+    raise _not_found(
+        name, where, reason, [f"./{entry}" if f"./{entry}" in local else entry for entry in similar]
+    )
 
 
 def script_argv(path: Path, text: str) -> tuple[str, ...]:
@@ -93,7 +104,9 @@ def _executables(folders: Iterable[str]) -> list[str]:
     for folder in folders:
         try:
             with os.scandir(folder or ".") as entries:
-                names += [entry.name for entry in entries if os.access(entry.path, os.X_OK) and not entry.is_dir()]
+                names += [
+                    entry.name for entry in entries if os.access(entry.path, os.X_OK) and not entry.is_dir()
+                ]
         except OSError:
             continue
     return names

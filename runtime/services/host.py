@@ -11,6 +11,7 @@ import anyio
 from ..actor import Actor, endpoint
 from ..agent.context import HostContext
 from ..agent.lease import LeaseHolder
+from ..errors import Unavailable
 from ..records import EndReason, HostEvent
 
 __all__ = ["EndedHost", "Host", "HostFacts"]
@@ -48,8 +49,15 @@ class Host(Actor):
 
     @endpoint
     async def events(self, after: int, wait_s: float) -> tuple[HostEvent, ...]:
-        """Events with a number above `after`, oldest first; waits up to `wait_s` for the first one."""
-        return await self._context.spool.after(after, wait_s)
+        """Events with a number above `after`, oldest first; waits up to `wait_s` for the first one.
+
+        Raises:
+            Unavailable: host_ending, when there are no more and there never will be.
+        """
+        events = await self._context.spool.after(after, 0.0 if self.ending.is_set() else wait_s)
+        if not events and self.ending.is_set():
+            raise Unavailable("host_ending", f"{self._context.name} is ending")
+        return events
 
     @endpoint
     async def set_lease(self, left_s: float) -> None:
@@ -60,6 +68,8 @@ class Host(Actor):
     async def end(self, reason: EndReason, grace_s: float, after: int) -> EndedHost:
         """Ends all runs, then the agent (once this has been answered)."""
         processes = await self._runs.end_all(reason, grace_s)
+        # Being an event, this also answers those who wait for one.
+        self._context.spool.append("host_ending", detail=reason)
         events = await self._context.spool.after(after, 0.0)
         self.ending.set()
         return EndedHost(processes, events)

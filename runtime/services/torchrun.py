@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..records import Exit
+from ..records import EndReason, Exit
 
 __all__ = ["RankFailure", "endings", "parse_failures"]
 
@@ -35,7 +35,7 @@ class RankFailure:
 
 
 def parse_failures(text: str) -> tuple[RankFailure, ...]:
-    """The entries of the last failure summary in torchrun's output, the root cause first; empty if there is none."""
+    """The entries of the last failure summary in torchrun's output, the root cause first."""
     begin = text.rfind(_SUMMARY)
     if begin < 0:
         return ()
@@ -58,8 +58,8 @@ def parse_failures(text: str) -> tuple[RankFailure, ...]:
 def endings(ranks: Sequence[int], launcher: Exit, text: str) -> tuple[tuple[int, Exit], ...]:
     """How each of torchrun's ranks ended, the first failure first; empty when nothing is known of them.
 
-    `launcher` is torchrun's own end and `text` (the end of) its output. Ranks outlive no torchrun: what it does not
-    name was ended with it.
+    `launcher` is torchrun's own end and `text` (the end of) its output. Ranks outlive no torchrun: what it does
+    not name was ended with it.
     """
     if launcher.ok:
         return tuple((rank, Exit(code=0)) for rank in ranks)
@@ -74,7 +74,7 @@ def endings(ranks: Sequence[int], launcher: Exit, text: str) -> tuple[tuple[int,
 
 
 def _exit(failure: RankFailure) -> Exit:
-    ended_by = "peer_failed" if failure.stopped else None
+    ended_by: EndReason | None = "peer_failed" if failure.stopped else None
     if failure.code < 0:
         return Exit(signal=-failure.code, ended_by=ended_by)
     return Exit(code=failure.code, ended_by=ended_by)

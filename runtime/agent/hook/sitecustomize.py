@@ -1,10 +1,10 @@
-# Runs at the start of every Python in a run, of any version from 3.8: on a signal, the stacks of all threads are
-# appended to a file, also where nobody may look into the process from outside. Whatever fails here must do no harm.
+# Runs at the start of every Python in a run, of any version from 3.8: on a signal, the stacks of all threads
+# are appended to a file, also where nobody may look into the process from outside. What fails here does no harm.
 import os
 import sys
 
 
-def _register():
+def _register() -> None:
     import faulthandler
 
     rank = os.environ.get("MILKWEED_RANK") or os.environ.get("RANK")
@@ -19,19 +19,19 @@ def _register():
     _registered.append(fd)
 
 
-def _register_quietly():
+def _register_quietly() -> None:
     try:
         _register()
     except Exception:
-        pass
+        return
 
 
-def _import_the_users():
+def _import_the_users() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
     ours = sys.modules.pop("sitecustomize")
     try:
-        import sitecustomize  # noqa: F401, PLW0406 - another one, further down the path
+        import sitecustomize  # type: ignore[import-not-found] # noqa: F401 - another one, further down the path
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
@@ -39,7 +39,7 @@ def _import_the_users():
         sys.modules.setdefault("sitecustomize", ours)
 
 
-_registered = []
+_registered = []  # type: ignore[var-annotated]
 if "MILKWEED_DUMP_SIGNAL" in os.environ:
     _register_quietly()
     os.register_at_fork(after_in_child=_register_quietly)

@@ -1,0 +1,79 @@
+"""The host agent: starts, watches and ends everything on one host.
+
+It ends with all it started when it is told to, when the lease is over, and when its guard is gone. Whoever
+follows it may come and go meanwhile.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import signal
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import anyio
+
+from ..call import serve
+from ..codec import from_json
+from ..records import EndReason
+from ..services.files import Files
+from ..services.host import Host
+from ..services.runs import Runs
+from ..services.stacks import Stacks
+from .children import open_children
+from .config import AgentConfig
+from .context import HostContext
+from .lease import LeaseHolder
+from .parent import watch_guard
+from .spool import Spool
+
+__all__ = ["run_agent"]
+
+logger = logging.getLogger(__name__)
+
+END_GRACE_S = 2.0
+
+
+async def run_agent(config_file: Path) -> None:
+    """Serves one host until it ends."""
+    config = from_json(AgentConfig, json.loads(config_file.read_text()))
+    directory = Path(config.directory)
+    lease = LeaseHolder(directory / "lease.json", config.lease_s)
+    spool = Spool(directory / "spool.jsonl")
+    async with open_children() as children:
+        context = HostContext(
+            mesh=config.mesh,
+            host=config.host,
+            name=config.name,
+            address=config.address,
+            directory=directory,
+            workspace=config.workspace,
+            children=children,
+            spool=spool,
+        )
+        context.temporary.mkdir(mode=0o700, exist_ok=True)
+        async with Runs.open(context) as runs:
+            host = Host(context, lease, runs)
+            actors = {
+                type(actor).__name__: actor for actor in (host, runs, Files(context), Stacks(context, runs))
+            }
+            async with anyio.create_task_group() as group:
+
+                async def end_when(why: EndReason, happened: Callable[[], Awaitable[None]]) -> None:
+                    await happened()
+                    logger.info("ending: %s", why)
+                    await host.end(why, END_GRACE_S, spool.seq)
+
+                group.start_soon(end_when, "lease_ended", lease.expired)
+                group.start_soon(end_when, "released", watch_guard)
+                group.start_soon(end_when, "released", _terminated)
+                await serve(Path(config.socket), actors, role="agent", stop=host.ending)
+                group.cancel_scope.cancel()
+    spool.close()
+
+
+async def _terminated() -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for _ in signals:
+            return

@@ -1,0 +1,304 @@
+"""One run on one host: its processes from start to end, and what the spool says of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+
+import anyio
+import anyio.lowlevel
+
+from ..agent.capping import OutputCap
+from ..agent.children import Child
+from ..agent.context import HostContext
+from ..agent.hook_protocol import clear_stack_files
+from ..agent.ptree import Process, Tree, read_process, snapshot
+from ..codec import to_json
+from ..errors import NotFound, Unavailable
+from ..mesh import format_ranks
+from ..output import Layout, output_file, read_slice
+from ..records import EndReason, Exit, HostPlan, OutputSlice, ProcPlan
+from . import torchrun
+from .commands import script_argv
+from .rank_env import environment, find_ranks, marks
+
+__all__ = ["HostRun"]
+
+_STRAGGLER_GRACE_S = 0.5
+_TIMEOUT_GRACE_S = 2.0
+_LOOK_S = 0.1
+_SUMMARY_BYTES = 256 * 1024
+
+
+@dataclass(slots=True)
+class _Proc:
+    plan: ProcPlan
+    child: Child | None = None
+    exit: Exit | None = None
+
+
+class HostRun:
+    """See the module. `supervise` is its life after `start`; `ended` is set when nothing of it is left."""
+
+    def __init__(self, context: HostContext, plan: HostPlan, cap: OutputCap) -> None:
+        self.plan = plan
+        self.directory = context.run_directory(plan.run)
+        self.started = anyio.Event()
+        self.ended = anyio.Event()
+        self._context = context
+        self._cap = cap
+        self._procs = {proc.rank: _Proc(proc) for proc in plan.procs}
+        self._launched: dict[int, Process] = {}
+        self._ended_by: dict[int, EndReason] = {}
+        self._ending: EndReason | None = None
+        self._mains_ended = anyio.Event()
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks of the run on this host, without launchers."""
+        return tuple(sorted(self.plan.child_ranks or (rank for rank in self._procs if rank >= 0)))
+
+    def label(self, rank: int) -> str:
+        """Raises NotFound(rank_not_found) for a rank that this host does not have."""
+        if rank in self.plan.child_ranks:
+            return f"rank-{rank}"
+        if rank not in self._procs:
+            raise NotFound(
+                "rank_not_found",
+                f"run {self.plan.run} has no rank {rank} on {self._context.name}; it has {format_ranks(self.ranks)}",
+                "Name one of those.",
+            )
+        return self._procs[rank].plan.label
+
+    def prepare(self) -> None:
+        """Makes the run's directory.
+
+        Raises:
+            Unavailable: disk_full, or another reason why the directory cannot be written.
+        """
+        try:
+            self._context.temporary.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            (self.directory / "plan.json").write_text(json.dumps(to_json(self.plan)))
+            if self.plan.script is not None:
+                path = self.directory / "script"
+                path.write_text(self.plan.script)
+                path.chmod(0o700)
+        except OSError as error:
+            raise Unavailable(
+                "disk_full", f"cannot write {self.directory}: {error.strerror}", "Make room on that disk."
+            ) from None
+
+    def argv(self, proc: ProcPlan) -> tuple[str, ...]:
+        """What is started: the plan's command, behind the script if the run is one."""
+        if self.plan.script is None:
+            return proc.argv
+        return (*script_argv(self.directory / "script", self.plan.script), *proc.argv)
+
+    async def start(self) -> None:
+        """Starts every process; one that cannot be started is told as an event."""
+        for rank in self.plan.child_ranks:
+            with suppress(OSError):  # torchrun's rank opens it again, and fails if it cannot
+                os.close(self._watch_output(rank, self.label(rank)))
+        for proc in self._procs.values():
+            if self._ending is None:
+                self._start(proc)
+                await anyio.lowlevel.checkpoint()
+            else:
+                self._failed_to_start(proc, Exit(ended_by=self._ending))
+        self.started.set()
+        self._note_ends()
+
+    def _start(self, proc: _Proc) -> None:
+        plan = proc.plan
+        try:
+            output = self._watch_output(plan.rank, plan.label)
+            try:
+                proc.child = self._context.children.spawn(
+                    self.argv(plan),
+                    env=environment(self._context, self.plan, plan, os.environ),
+                    cwd=self._context.resolve(plan.cwd),
+                    output=output,
+                    on_exit=lambda _, ending: self._exited(proc, ending),
+                )
+            finally:
+                os.close(output)
+        except (OSError, ValueError) as error:
+            self._failed_to_start(proc, Exit(error=_reason(error)))
+        else:
+            self._say("rank_started", plan.rank, pid=proc.child.pid)
+
+    def _watch_output(self, rank: int, label: str) -> int:
+        """Opens the output file of a rank, new if need be, and has it capped."""
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        output = os.open(output_file(self.directory, label), flags, 0o600)
+        self._cap.watch(self.directory, label, lambda layout: self._capped(rank, layout))
+        return output
+
+    def _capped(self, rank: int, layout: Layout) -> None:
+        text = f"output over {self._cap.policy.cap >> 20} MiB: its middle falls out from here on"
+        self._say("output_capped", rank, detail=f"{text} ({layout.note})" if layout.note else text)
+
+    def _failed_to_start(self, proc: _Proc, ending: Exit) -> None:
+        proc.exit = ending
+        self._say("rank_failed_to_start", proc.plan.rank, ending=ending)
+
+    def _exited(self, proc: _Proc, ending: Exit) -> None:
+        rank = proc.plan.rank
+        proc.exit = replace(ending, ended_by=self._ended_by.get(rank))
+        if self.plan.child_ranks:
+            self._launcher_exited(proc.plan, proc.exit)
+        self._say("rank_exited", rank, pid=proc.child.pid if proc.child else None, ending=proc.exit)
+        self._note_ends()
+
+    def _launcher_exited(self, launcher: ProcPlan, ending: Exit) -> None:
+        tail = self._slice(launcher.label, launcher.rank, None, _SUMMARY_BYTES, _SUMMARY_BYTES, ended=True)
+        for rank, exit_ in torchrun.endings(
+            self.plan.child_ranks, ending, tail.data.decode(errors="replace")
+        ):
+            ended_by = self._ended_by.get(rank, exit_.ended_by)
+            found = self._launched.get(rank)
+            self._say(
+                "rank_exited",
+                rank,
+                pid=found.pid if found else None,
+                ending=replace(exit_, ended_by=ended_by),
+            )
+
+    def _note_ends(self) -> None:
+        if self.started.is_set() and all(proc.exit is not None for proc in self._procs.values()):
+            self._mains_ended.set()
+
+    def _say(
+        self,
+        kind: str,
+        rank: int | None = None,
+        *,
+        pid: int | None = None,
+        ending: Exit | None = None,
+        detail: str = "",
+    ) -> None:
+        self._context.spool.append(kind, run=self.plan.run, rank=rank, pid=pid, exit=ending, detail=detail)
+
+    async def supervise(self) -> None:
+        """Keeps the time limit, waits for the processes to end, and ends what they left behind."""
+        await self.started.wait()
+        timeout_s = self.plan.timeout_s
+        async with anyio.create_task_group() as tasks:
+            if self.plan.child_ranks:
+                tasks.start_soon(self._find_launched)
+            with anyio.move_on_after(timeout_s) as limit:
+                await self._mains_ended.wait()
+            if limit.cancelled_caught:
+                await self.end(None, "timeout", _TIMEOUT_GRACE_S)
+                await self._mains_ended.wait()
+            tasks.cancel_scope.cancel()
+        left = await self._context.children.end_trees(self._trees(None), _STRAGGLER_GRACE_S)
+        await self._cap.finish(self.directory)
+        clear_stack_files(self.directory)
+        plural = "" if left == 1 else "es"
+        self._say("run_ended", detail=f"{left} background process{plural} of it ended" if left else "")
+        self.ended.set()
+
+    async def _find_launched(self) -> None:
+        while not self._look_for_launched():  # noqa: ASYNC110 - /proc tells nobody of a change
+            await anyio.sleep(_LOOK_S)
+
+    def _look_for_launched(self) -> bool:
+        """Learns the pids of the ranks that launchers have started; whether all are known."""
+        table = snapshot()
+        for proc in self._procs.values():
+            if proc.child is None or proc.exit is not None:
+                continue
+            for rank, process in find_ranks(table, proc.child.pid, self.plan.child_ranks).items():
+                if self._launched.get(rank) != process:
+                    if not self._is(self._launched.get(rank), process):
+                        self._say("rank_started", rank, pid=process.pid)
+                    self._launched[rank] = process
+        return set(self.plan.child_ranks) <= self._launched.keys()
+
+    @staticmethod
+    def _is(one: Process | None, other: Process) -> bool:
+        return one is not None and (one.pid, one.start_time) == (other.pid, other.start_time)
+
+    async def end(self, ranks: Sequence[int] | None, reason: EndReason, grace_s: float) -> int:
+        """Ends ranks (None: all, and the launchers) with their trees; returns how many processes there were."""
+        if ranks is None:
+            self._ending = self._ending or reason
+        for rank in [*self._procs, *self.plan.child_ranks] if ranks is None else ranks:
+            proc = self._procs.get(rank)
+            if proc is None or proc.exit is None:
+                self._ended_by.setdefault(rank, reason)
+        count = 0
+        with anyio.CancelScope(shield=True):
+            count = await self._context.children.end_trees(self._trees(ranks), grace_s)
+        return count
+
+    def _trees(self, ranks: Iterable[int] | None) -> list[Tree]:
+        if ranks is None:
+            mine = marks(self._context, self.plan.run)
+            return [self._context.children.tree(p.child.pid, mine) for p in self._procs.values() if p.child]
+        if self.plan.child_ranks:
+            self._look_for_launched()
+        trees = []
+        for rank in ranks:
+            if rank in self._launched:
+                mine = {**marks(self._context, self.plan.run), "RANK": str(rank)}
+                found = self._launched[rank]
+                trees.append(Tree(found.pid, found.start_time, mine))
+            elif (proc := self._procs.get(rank)) is not None and proc.child is not None:
+                trees.append(
+                    self._context.children.tree(proc.child.pid, marks(self._context, self.plan.run, rank))
+                )
+        return trees
+
+    def processes(self, ranks: Sequence[int] | None) -> tuple[tuple[int, int], ...]:
+        """(rank, pid) of the main processes that live; launchers only if named."""
+        if self.plan.child_ranks and not self._mains_ended.is_set():
+            self._look_for_launched()
+        found = []
+        for rank in self.ranks if ranks is None else ranks:
+            if rank in self._launched:
+                process = read_process(self._launched[rank].pid)
+                if process is not None and process.alive and self._is(self._launched[rank], process):
+                    found.append((rank, process.pid))
+            elif (proc := self._procs.get(rank)) is not None and proc.child is not None and proc.exit is None:
+                found.append((rank, proc.child.pid))
+        return tuple(found)
+
+    def read(self, rank: int, offset: int | None, tail_bytes: int | None, max_bytes: int) -> OutputSlice:
+        """A slice of one rank's output (see `output.read_slice`)."""
+        label = self.label(rank)
+        proc = self._procs.get(rank)
+        ended = proc.exit is not None if proc is not None else self._mains_ended.is_set()
+        return self._slice(label, rank, offset, tail_bytes, max_bytes, ended=ended)
+
+    def _slice(
+        self,
+        label: str,
+        rank: int,
+        offset: int | None,
+        tail_bytes: int | None,
+        max_bytes: int,
+        *,
+        ended: bool,
+    ) -> OutputSlice:
+        return read_slice(
+            self._context.directory,
+            self.plan.run,
+            label,
+            rank,
+            offset=offset,
+            tail_bytes=tail_bytes,
+            max_bytes=max_bytes,
+            ended=ended,
+        )
+
+
+def _reason(error: OSError | ValueError) -> str:
+    if isinstance(error, OSError):
+        return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
+    return str(error)

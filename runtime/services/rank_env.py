@@ -1,0 +1,50 @@
+"""The environment of what a run starts on a host, and finding the ranks that a launcher started by it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from ..agent.context import HostContext
+from ..agent.hook_protocol import hook_environment
+from ..agent.ptree import Process, descendants, read_environ
+from ..records import HostPlan, ProcPlan
+
+__all__ = ["environment", "find_ranks", "marks"]
+
+
+def environment(
+    context: HostContext, plan: HostPlan, proc: ProcPlan, base: Mapping[str, str]
+) -> dict[str, str]:
+    """What a process of the plan gets: `base` without our variables, the plan's above it, our marks on top."""
+    env = {name: value for name, value in base.items() if not name.startswith("MILKWEED_")}
+    env |= {"PYTHONUNBUFFERED": "1", "TMPDIR": str(context.temporary)}
+    env |= proc.env
+    env |= marks(context, plan.run, proc.rank)
+    env["MILKWEED_MESH"] = context.mesh
+    return env | hook_environment(context.run_directory(plan.run), proc.label, env.get("PYTHONPATH", ""))
+
+
+def marks(context: HostContext, run: str, rank: int | None = None) -> dict[str, str]:
+    """What tells processes of a run on this host, or of one of its ranks, from all others.
+
+    A launcher has a negative rank and no mark of its own, since its ranks would inherit it.
+    """
+    found = {"MILKWEED_HOST_ID": context.instance, "MILKWEED_RUN": run}
+    return found if rank is None or rank < 0 else {**found, "MILKWEED_RANK": str(rank)}
+
+
+def find_ranks(
+    table: Mapping[int, Process],
+    launcher: int,
+    ranks: Iterable[int],
+    environ: Callable[[int], Mapping[str, str]] = read_environ,
+) -> dict[int, Process]:
+    """The ranks among the processes that a launcher started: the topmost with RANK in their environment."""
+    wanted = set(ranks)
+    numbers = {pid: environ(pid).get("RANK") for pid in descendants(table, [launcher]) if table[pid].alive}
+    found = {}
+    for pid, number in numbers.items():
+        top = numbers.get(table[pid].parent) is None
+        if top and number is not None and number.isdecimal() and int(number) in wanted:
+            found[int(number)] = table[pid]
+    return found

@@ -1,0 +1,281 @@
+"""The runs of one host, as an actor: started, watched, read and ended here."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+import anyio.lowlevel
+
+from ..actor import Actor, endpoint
+from ..agent.capping import CapPolicy, OutputCap
+from ..agent.context import HostContext
+from ..errors import Conflict, NotFound, Unavailable
+from ..patterns import LinePattern, compile_pattern
+from ..records import EndReason, HostPlan, OutputSlice
+from .commands import check_command, check_directory, script_argv
+from .host_run import HostRun
+from .rank_env import environment
+
+__all__ = ["Runs"]
+
+_SETTLE_S = 10.0
+_SEARCH_BYTES = 64 * 1024
+_LONGEST_LINE = 4096
+_RECENT = 5
+_LINE_END = re.compile(r"[\r\n]")
+
+
+class Runs(Actor):
+    """Made by `Runs.open`, whose block its background work lives in."""
+
+    def __init__(self, context: HostContext, cap: OutputCap, tasks: anyio.abc.TaskGroup) -> None:
+        self._context = context
+        self._cap = cap
+        self._tasks = tasks
+        self._runs: dict[str, HostRun] = {}
+        self._ports: dict[int, socket.socket] = {}
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, context: HostContext, cap: OutputCap | None = None) -> AsyncIterator[Runs]:
+        """The runs service for the length of the block; runs that are left at its end are ended at once."""
+        async with anyio.create_task_group() as tasks:
+            cap = cap or OutputCap(CapPolicy())
+            tasks.start_soon(cap.run)
+            runs = cls(context, cap, tasks)
+            try:
+                yield runs
+            finally:
+                with anyio.CancelScope(shield=True):
+                    await runs.end_all("released", 0.0)
+                runs.close()
+                tasks.cancel_scope.cancel()
+
+    @endpoint
+    async def check(self, plan: HostPlan) -> None:
+        """Whether the plan could be started here; no effect.
+
+        Raises:
+            NotFound: file_not_found (the working directory), command_not_found (with the nearest ones).
+            InvalidArgument: the working directory is none, or the command is empty.
+        """
+        checked = set()
+        for proc in plan.procs:
+            cwd = self._context.resolve(proc.cwd)
+            env = environment(self._context, plan, proc, os.environ)
+            argv = proc.argv if plan.script is None else script_argv(Path("script"), plan.script)
+            if (key := (argv[:1], cwd, env.get("PATH"))) not in checked:
+                checked.add(key)
+                check_directory(cwd)
+                check_command(argv, cwd, env, f" on {self._context.name}")
+
+    @endpoint
+    async def start(self, plan: HostPlan) -> None:
+        """Starts a run; a run that was started already goes on as it is.
+
+        Raises:
+            NotFound, InvalidArgument: as `check`; nothing was started.
+            Conflict: run_ended, a run of that id was here before this agent.
+            Unavailable: disk_full.
+        """
+        if (known := self._runs.get(plan.run)) is not None:
+            await known.started.wait()
+            return
+        await self.check(plan)
+        run = HostRun(self._context, plan, self._cap)
+        if plan.run in self._runs or run.directory.exists():
+            raise Conflict("run_ended", f"run {plan.run} was here before", "Start a new run.")
+        run.prepare()
+        self._runs[plan.run] = run
+        self._tasks.start_soon(self._supervise, run)
+        with anyio.CancelScope(shield=True):  # a caller that leaves does not leave half a run
+            await run.start()
+
+    async def _supervise(self, run: HostRun) -> None:
+        await run.supervise()
+        await self.release_port(run.plan.reserved_port)
+
+    @endpoint
+    async def end(self, run: str, ranks: tuple[int, ...] | None, reason: EndReason, grace_s: float) -> int:
+        """Ends ranks of a run (None: all) with all they started: SIGTERM, and SIGKILL after `grace_s`.
+
+        Returns:
+            How many processes were ended; 0 where they had ended before.
+
+        Raises:
+            NotFound: run_not_found, rank_not_found.
+        """
+        found = self._find(run)
+        for rank in ranks or ():
+            found.label(rank)
+        count = await found.end(ranks, reason, grace_s)
+        if ranks is None:
+            with anyio.move_on_after(_SETTLE_S):
+                await found.ended.wait()
+        return count
+
+    @endpoint
+    async def end_all(self, reason: EndReason, grace_s: float) -> int:
+        """Ends every run; returns how many processes were ended. The spool has told all of it on return."""
+        counts = []
+
+        async def end(run: str) -> None:
+            counts.append(await self.end(run, None, reason, grace_s))
+
+        async with anyio.create_task_group() as tasks:
+            for run, found in self._runs.items():
+                if not found.ended.is_set():
+                    tasks.start_soon(end, run)
+        return sum(counts)
+
+    @endpoint
+    async def read(
+        self,
+        run: str,
+        ranks: tuple[int, ...] | None,
+        offsets: Mapping[int, int],
+        tail_bytes: int | None,
+        max_bytes: int,
+    ) -> tuple[OutputSlice, ...]:
+        """A slice of each rank's output (None: all ranks here), `max_bytes` of each at most.
+
+        A rank in `offsets` is read from there, another one its last `tail_bytes`, or from its beginning.
+
+        Raises:
+            NotFound: run_not_found, rank_not_found.
+        """
+        found = self._find(run)
+        chosen = found.ranks if ranks is None else ranks
+        return tuple(
+            found.read(rank, offsets.get(rank), None if rank in offsets else tail_bytes, max_bytes)
+            for rank in chosen
+        )
+
+    @endpoint
+    async def wait_output(
+        self,
+        run: str,
+        ranks: tuple[int, ...] | None,
+        offsets: Mapping[int, int],
+        pattern: str | None,
+        timeout_s: float,
+    ) -> bool:
+        """Waits until any rank has output behind its offset (default: 0), or a line there that matches.
+
+        Returns:
+            False when the time is up, or nothing more will come.
+
+        Raises:
+            NotFound: run_not_found, rank_not_found.
+            InvalidArgument: the pattern is none, or too slow.
+        """
+        found = self._find(run)
+        chosen = found.ranks if ranks is None else ranks
+        searches = [_Search(found, rank, offsets.get(rank, 0)) for rank in chosen]
+        compiled = None if pattern is None else compile_pattern(pattern)
+        pause = 0.01
+        with anyio.move_on_after(timeout_s):
+            while True:
+                over = found.ended.is_set()
+                for search in searches:
+                    if await search.advance(compiled):
+                        return True
+                if over:
+                    return False
+                await anyio.sleep(pause)
+                pause = min(pause * 1.5, 0.1)
+        return False
+
+    @endpoint
+    async def processes(self, run: str, ranks: tuple[int, ...] | None) -> tuple[tuple[int, int], ...]:
+        """(rank, pid) of the ranks that live.
+
+        Raises:
+            NotFound: run_not_found.
+        """
+        return self._find(run).processes(ranks)
+
+    @endpoint
+    async def reserve_port(self) -> int:
+        """A TCP port that nobody else on this host is given until it is released, or its run ends.
+
+        It is held by a socket that does not listen: a rank that sets SO_REUSEADDR, as torch's store does, can
+        bind it.
+
+        Raises:
+            Unavailable: no port is free.
+        """
+        try:
+            holder = _bound_socket()
+        except OSError as error:
+            raise Unavailable("allocation_failed", f"no free port: {error.strerror}", "Try again.") from None
+        port = int(holder.getsockname()[1])
+        self._ports[port] = holder
+        return port
+
+    @endpoint
+    async def release_port(self, port: int) -> None:
+        """Gives a reserved port back; safe to repeat."""
+        if (holder := self._ports.pop(port, None)) is not None:
+            holder.close()
+
+    def close(self) -> None:
+        """Gives all ports back."""
+        for holder in self._ports.values():
+            holder.close()
+        self._ports.clear()
+
+    def _find(self, run: str) -> HostRun:
+        if run not in self._runs:
+            recent = ", ".join(list(self._runs)[-_RECENT:]) or "none"
+            raise NotFound(
+                "run_not_found",
+                f"no run {run!r} on {self._context.name}; its last ones: {recent}",
+                "Call list_runs.",
+            )
+        return self._runs[run]
+
+
+class _Search:
+    """Goes through one rank's output as it grows."""
+
+    def __init__(self, run: HostRun, rank: int, offset: int) -> None:
+        self._run = run
+        self._rank = rank
+        self._offset = offset
+        self._unfinished = ""
+
+    async def advance(self, pattern: LinePattern | None) -> bool:
+        """Whether what came since holds a match (any output, without a pattern)."""
+        while True:
+            piece = self._run.read(self._rank, self._offset, None, _SEARCH_BYTES)
+            if pattern is None or not piece.data:
+                return bool(piece.data)
+            self._offset = piece.next
+            lines = _LINE_END.split(self._unfinished + piece.data.decode(errors="replace"))
+            if any(pattern.search(line) for line in lines):
+                return True
+            self._unfinished = lines[-1][-_LONGEST_LINE:]
+            await anyio.lowlevel.checkpoint()
+
+
+def _bound_socket() -> socket.socket:
+    holder = socket.socket(
+        socket.AF_INET6 if socket.has_dualstack_ipv6() else socket.AF_INET, socket.SOCK_STREAM
+    )
+    try:
+        if holder.family == socket.AF_INET6:
+            holder.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind(("", 0))
+    except OSError:
+        holder.close()
+        raise
+    return holder

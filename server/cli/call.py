@@ -1,0 +1,54 @@
+"""`milkweed call TOOL key=value ...`: any tool, with the checks that an agent's call gets."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ...runtime.errors import InvalidArgument
+from .printing import print_answer
+from .session import Session, add_output_argument, run_session
+
+__all__ = ["add_arguments", "parse_pairs", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("tool", help="such as list_meshes; docs/tools.md lists all")
+    parser.add_argument("arguments", nargs="*", metavar="key=value", help="values are JSON where they can be")
+    add_output_argument(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    async def work(session: Session) -> int:
+        tool = session.registry.find(arguments.tool)
+        given = parse_pairs(arguments.arguments, tool.arguments.schema["properties"])
+        print_answer(await tool(session.call, given), arguments.output)
+        return 0
+
+    return run_session(work)
+
+
+def parse_pairs(pairs: Sequence[str], properties: Mapping[str, Any]) -> dict[str, Any]:
+    """`key=value` words as arguments: JSON where it is JSON, else text, and text where only text will do.
+
+    Raises:
+        InvalidArgument: a word without an equals sign.
+    """
+    given: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not equals:
+            raise InvalidArgument(
+                "invalid_argument", f"{pair!r} is not key=value", "Write hosts=2 name=demo."
+            )
+        given[name] = value if properties.get(name, {}).get("type") == "string" else _value(value)
+    return given
+
+
+def _value(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,77 @@
+"""`milkweed serve`: the MCP server on standard input and output, until its input ends."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import logging
+import os
+import signal
+import sys
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...runtime.client import Meshes
+
+__all__ = ["add_arguments", "run"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--toolsets", default="default", metavar="NAMES", help='comma-separated toolsets, "default" or "all"'
+    )
+    parser.add_argument("--read-only", action="store_true", help="offer only tools that change nothing")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    # Start-up is mostly making classes that live for ever: nothing for the collector to find.
+    gc.disable()
+    import anyio
+
+    from ...runtime.errors import MilkweedError
+    from ...tools.registry import Registry
+
+    try:
+        registry = Registry.load(arguments.toolsets, read_only=arguments.read_only)
+    except MilkweedError as error:
+        print(error, file=sys.stderr)
+        return 2
+    # Nothing is to be saved on an interrupt: hosts and runs go on without this process.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    _log_to_file()
+
+    async def serve() -> None:
+        from mcp.server.stdio import stdio_server
+
+        from ..app import create_server
+
+        server = create_server(_open_meshes, registry)
+        gc.freeze()
+        gc.enable()
+        async with stdio_server() as (incoming, outgoing):
+            await server.run(incoming, outgoing, server.create_initialization_options())
+
+    anyio.run(serve)
+    return 0
+
+
+def _open_meshes() -> AbstractAsyncContextManager[Meshes]:
+    from ...runtime.client import open_meshes
+
+    return open_meshes()
+
+
+def _log_to_file() -> None:
+    """Warnings and errors go to the server's log: standard error is the client's to show or to lose."""
+    from ...runtime.errors import MilkweedError
+    from ...runtime.paths import Places
+
+    try:
+        log = Places.from_environment().server_log
+        handler: logging.Handler = logging.FileHandler(log, delay=True)
+    except (MilkweedError, OSError) as error:
+        print(f"milkweed: no log file: {error}", file=sys.stderr)
+        handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter(f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler])

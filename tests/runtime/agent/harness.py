@@ -1,0 +1,50 @@
+"""A small agent for tests: the runs of one host behind a unix socket, ended as the real agent ends.
+
+python -m tests.runtime.agent.harness DIRECTORY SOCKET MESH [CAP_BYTES]
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import anyio
+
+from milkweed.runtime.agent.capping import CapPolicy, OutputCap
+from milkweed.runtime.agent.children import open_children
+from milkweed.runtime.agent.context import HostContext
+from milkweed.runtime.agent.parent import watch_guard
+from milkweed.runtime.agent.spool import Spool
+from milkweed.runtime.call import serve
+from milkweed.runtime.services.runs import Runs
+
+
+async def main(directory: Path, socket: Path, mesh: str, cap: int = 64 << 20) -> None:
+    spool = Spool(directory / "spool.jsonl")
+    async with open_children() as children:
+        context = HostContext(mesh, 0, "host-0", "127.0.0.1", directory, str(directory), children, spool)
+        async with (
+            Runs.open(context, OutputCap(CapPolicy(cap, cap // 8))) as runs,
+            anyio.create_task_group() as tasks,
+        ):
+            stop = anyio.Event()
+
+            async def terminated() -> None:
+                with anyio.open_signal_receiver(signal.SIGTERM) as signals:
+                    async for _ in signals:
+                        stop.set()
+
+            async def guard_gone() -> None:
+                await watch_guard()
+                stop.set()
+
+            tasks.start_soon(terminated)
+            tasks.start_soon(guard_gone)
+            await serve(socket, {"Runs": runs}, role="agent", stop=stop)
+            await runs.end_all("released", 1.0)
+            tasks.cancel_scope.cancel()
+
+
+if __name__ == "__main__":
+    anyio.run(main, Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:]))

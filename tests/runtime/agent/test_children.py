@@ -1,0 +1,200 @@
+"""Children: started, reaped, ended; run in this process, which is no subreaper here."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import pytest
+
+from milkweed.runtime.agent import ptree
+from milkweed.runtime.agent.children import Child, Children, open_children
+from milkweed.runtime.agent.oom import Counts, OomHistory
+from milkweed.runtime.errors import Unavailable
+from milkweed.runtime.records import Exit
+from tests.runtime.hosts import open_descriptors, python, unique, until
+
+pytestmark = pytest.mark.anyio
+
+
+def spawn(children: Children, *argv: str, env: Mapping[str, str] | None = None) -> Child:
+    fd = os.open(os.devnull, os.O_WRONLY)
+    try:
+        return children.spawn(
+            argv, env={**os.environ, **(env or {})}, cwd="/", output=fd, on_exit=lambda child, ending: None
+        )
+    finally:
+        os.close(fd)
+
+
+async def ending_of(child: Child) -> Exit | None:
+    with anyio.fail_after(10):
+        await child.ended.wait()
+    return child.exit
+
+
+async def test_exits_are_told_once(tmp_path: Path) -> None:
+    told: list[tuple[int, Exit]] = []
+    async with open_children(subreaper=False) as children:
+        with open(tmp_path / "out", "wb") as file:
+            child = children.spawn(
+                ["sh", "-c", "echo out; echo err >&2; cat; exit 4"],
+                env=os.environ,
+                cwd=str(tmp_path),
+                output=file.fileno(),
+                on_exit=lambda child, ending: told.append((child.pid, ending)),
+            )
+        assert child.exit is None
+        assert await ending_of(child) == Exit(code=4)
+        assert children.alive == ()
+    assert told == [(child.pid, Exit(code=4))]
+    assert (tmp_path / "out").read_text() == "out\nerr\n"
+
+
+async def test_a_child_leads_its_own_session() -> None:
+    async with open_children(subreaper=False) as children:
+        child = spawn(children, "sleep", "1000")
+        assert os.getsid(child.pid) == child.pid
+        os.kill(child.pid, signal.SIGSEGV)
+        assert await ending_of(child) == Exit(signal=signal.SIGSEGV)
+
+
+@pytest.mark.parametrize("argv", [("no-such-program",), ("/",), ("sh", "\0")])
+async def test_what_cannot_start_raises_and_leaves_nothing(argv: tuple[str, ...]) -> None:
+    async with open_children(subreaper=False) as children:
+        before = open_descriptors()
+        with pytest.raises((OSError, ValueError)):
+            spawn(children, *argv)
+        assert children.alive == ()
+        assert open_descriptors().keys() == before.keys()
+
+
+async def test_fifty_children_leave_no_descriptor() -> None:
+    async with open_children(subreaper=False) as children:
+        await ending_of(spawn(children, "true"))
+        gc.collect()
+        before = open_descriptors()
+        for _ in range(50):
+            await ending_of(spawn(children, "true"))
+        await children.run(["true"], timeout_s=10)
+        gc.collect()
+        assert open_descriptors() == before
+
+
+async def test_garbage_collection_steals_no_exit() -> None:
+    async with open_children(subreaper=False) as children:
+        child = spawn(children, "sh", "-c", "exit 9")
+        gc.collect()
+        subprocess.run(["true"], check=True)  # would reap what the collector queued
+        assert await ending_of(child) == Exit(code=9)
+
+
+async def test_children_that_are_left_are_killed_at_the_end() -> None:
+    async with open_children(subreaper=False) as children:
+        child = spawn(children, "sleep", "1000")
+    assert child.exit == Exit(signal=signal.SIGKILL)
+
+
+async def test_end_tree_ends_descendants_and_marked_processes_and_nobody_else() -> None:
+    mark = {"MILKWEED_RUN": unique("run")}
+    tree = "sleep 1000 & setsid sleep 1000 & wait"
+    async with open_children(subreaper=False) as children:
+        child = spawn(children, "sh", "-c", tree, env=mark)
+        other = spawn(children, "sleep", "1000", env={"MILKWEED_RUN": "another"})
+        marked = spawn(children, "sleep", "1000", env=mark)
+        await until(lambda: len(ptree.descendants(ptree.snapshot(), [child.pid])) == 2)
+        assert await children.end_tree(child.pid, mark, 1.0) == 4
+        assert child.exit == Exit(signal=signal.SIGTERM)
+        assert marked.exit == Exit(signal=signal.SIGTERM)
+        assert other.exit is None
+
+
+async def test_a_stopped_child_gets_its_sigterm() -> None:
+    async with open_children(subreaper=False) as children:
+        child = spawn(children, "sleep", "1000")
+        os.kill(child.pid, signal.SIGSTOP)
+        await until(lambda: ptree.snapshot()[child.pid].state == "T")
+        await children.end_tree(child.pid, {}, 10.0)
+        assert child.exit == Exit(signal=signal.SIGTERM)
+
+
+async def test_end_tree_of_a_dead_child_spares_its_pids_next_owner() -> None:
+    async with open_children(subreaper=False) as children:
+        child = spawn(children, "sleep", "1000", env={"MILKWEED_RUN": "new"})
+        reused = ptree.Tree(child.pid, child.start_time - 1, {"MILKWEED_RUN": "old"})
+        assert await children.end_trees([reused], 0.0) == 0
+        assert child.exit is None
+
+
+async def test_a_process_that_is_not_below_us_is_never_touched() -> None:
+    outsider = subprocess.Popen(["setsid", "--fork", "sleep", "7.5"], env={**os.environ, "MILKWEED_RUN": "mine"})
+    outsider.wait()
+    async with open_children(subreaper=False) as children:
+        assert await children.end_tree(outsider.pid, {"MILKWEED_RUN": "mine"}, 0.0) == 0
+
+
+async def test_a_helper_gives_its_output() -> None:
+    async with open_children(subreaper=False) as children:
+        done = await children.run(["sh", "-c", "echo out; echo err >&2; exit 3"], timeout_s=10)
+        assert (done.code, done.stdout, done.stderr) == (3, b"out\n", b"err\n")
+        done = await children.run(python("print('x' * 1000000)"), timeout_s=10, max_output=1000)
+        assert (done.code, done.stdout) == (0, b"x" * 1000)
+        done = await children.run(["sh", "-c", "kill -9 $$"], timeout_s=10)
+        assert done.code == -9
+
+
+async def test_a_helper_is_killed_with_its_tree_at_its_deadline() -> None:
+    async with open_children(subreaper=False) as children:
+        with pytest.raises(Unavailable, match="deadline_exceeded: sh did not end within 0.2 s"):
+            await children.run(["sh", "-c", "sleep 1000 & sleep 1000"], timeout_s=0.2)
+        assert children.alive == ()
+
+
+async def test_a_cancelled_helper_is_killed() -> None:
+    async with open_children(subreaper=False) as children:
+        with anyio.move_on_after(0.2):
+            await children.run(["sleep", "1000"], timeout_s=100)
+        assert children.alive == ()
+
+
+async def test_a_kill_that_was_not_ours_is_set_beside_the_kernels_count() -> None:
+    counts = [Counts(machine=5, group=2)]
+    children = Children(subreaper=False, history=OomHistory(read=lambda _: counts[0]))
+    mine, killed, exited = (spawn(children, "sleep", "1000") for _ in range(3))
+    counts[0] = Counts(machine=6, group=3)
+    os.kill(killed.pid, signal.SIGKILL)
+    assert await ending_of(killed) == Exit(signal=9, oom_kills=1)
+    os.kill(exited.pid, signal.SIGTERM)
+    assert await ending_of(exited) == Exit(signal=15)
+    await children.end_tree(mine.pid, {}, 0.0)
+    assert mine.exit == Exit(signal=9)
+
+
+async def test_a_subreaper_reaps_orphans_and_keeps_the_exits_of_its_own() -> None:
+    code = """
+import anyio, os, sys
+from milkweed.runtime.agent.children import open_children
+async def main():
+    async with open_children() as children:
+        fd = os.open(os.devnull, os.O_WRONLY)
+        started = [
+            children.spawn(["sh", "-c", f"(setsid sh -c 'exit 1' &); exit {n}"], env=os.environ, cwd="/", output=fd,
+                           on_exit=lambda child, ending: None)
+            for n in range(20)
+        ]
+        with anyio.fail_after(10):
+            for child in started:
+                await child.ended.wait()
+            while open(f"/proc/self/task/{os.getpid()}/children").read():
+                await anyio.sleep(0.01)
+        print([child.exit.code for child in started] == list(range(20)))
+anyio.run(main)
+"""
+    done = await anyio.run_process([sys.executable, "-c", code])
+    assert done.stdout == b"True\n"

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from milkweed.runtime.errors import InvalidArgument
+from milkweed.runtime.keeper.launchers import Placement, plan_run, ranks_of
+from milkweed.runtime.mesh import Extent
+from milkweed.runtime.records import RunRequest
+
+PLACE = Placement(
+    run="run-a",
+    extent=Extent(2, 2),
+    addresses=["10.0.0.1", "10.0.0.2"],
+    workspace="/work",
+    python="/venv/bin/python",
+    path="/venv/bin:/usr/bin",
+    master_port=4711,
+)
+
+
+def test_spmd_numbers_the_chosen_ranks_from_zero_and_meets_on_the_first_host() -> None:
+    plans = plan_run(RunRequest(("python", "t.py"), ranks="1-3"), PLACE)
+    assert ranks_of(plans) == ((0, 0), (1, 1), (2, 1))
+    env = plans[1].procs[1].env
+    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+    assert [env[name] for name in names] == ["2", "3", "1", "2", "1", "10.0.0.1", "4711"]
+    assert plans[0].procs[0].argv == ("/venv/bin/python", "t.py")
+    assert plans[0].procs[0].cwd == "/work"
+
+
+def test_the_users_environment_wins() -> None:
+    plans = plan_run(RunRequest(("x",), env={"OMP_NUM_THREADS": "4"}), PLACE)
+    assert plans[0].procs[0].env["OMP_NUM_THREADS"] == "4"
+
+
+def test_a_python_file_alone_is_run_by_python() -> None:
+    assert plan_run(RunRequest(("t.py", "--x")), PLACE)[0].procs[0].argv == ("/venv/bin/python", "t.py", "--x")
+
+
+def test_per_host_starts_one_on_each_host_and_single_one_in_all() -> None:
+    assert ranks_of(plan_run(RunRequest(("x",), "per_host"), PLACE)) == ((0, 0), (1, 1))
+    assert ranks_of(plan_run(RunRequest(("x",), "single", ranks="hosts=1"), PLACE)) == ((0, 1),)
+
+
+def test_torchrun_is_one_launcher_a_host_whose_children_are_the_ranks() -> None:
+    plans = plan_run(RunRequest(("train.py",), "torchrun"), PLACE)
+    assert [plan.child_ranks for plan in plans] == [(0, 1), (2, 3)]
+    assert [plan.procs[0].rank for plan in plans] == [-1, -2]
+    assert plans[1].procs[0].env["NODE_RANK"] == "1"
+    assert plans[0].procs[0].argv[-2:] == ("/venv/bin/python", "train.py")
+
+
+@pytest.mark.parametrize("request_", [RunRequest((), "torchrun", script="x"), RunRequest(("x",), "torchrun", ranks="0-2")])
+def test_torchrun_refuses_what_it_cannot_start(request_: RunRequest) -> None:
+    with pytest.raises(InvalidArgument):
+        plan_run(request_, PLACE)
+
+
+def test_spmd_sets_every_variable_that_torchrun_sets(tmp_path: Path) -> None:
+    script = tmp_path / "dump.py"
+    script.write_text("import json, os\nprint('ENV' + json.dumps(dict(os.environ)))\n")
+    clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python", sys.executable, str(script)]
+    done = subprocess.run(command, env=clean, capture_output=True, text=True, check=True, timeout=120)
+    torchrun = json.loads(done.stdout.split("ENV", 1)[1].splitlines()[0])
+    ours = plan_run(RunRequest(("x",)), PLACE)[0].procs[0].env
+    # The error file is how torchrun's own agent hears of a failure; there is no such agent here.
+    assert set(torchrun) - set(clean) - {"TORCHELASTIC_ERROR_FILE"} <= set(ours)

@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from milkweed.runtime.errors import Conflict, NotFound, Unavailable
+from milkweed.runtime.index import Index
+from milkweed.runtime.records import HostEvent, MeshSpec, RankView, RunView
+
+SPEC = MeshSpec("a", 2, 2, workspace="/w")
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Iterator[Index]:
+    opened = Index(tmp_path / "index.sqlite")
+    yield opened
+    opened.close()
+
+
+def test_a_claim_of_the_same_mesh_is_the_same_mesh(index: Index, tmp_path: Path) -> None:
+    first, new = index.claim(SPEC)
+    other_server = Index(tmp_path / "index.sqlite")
+    again, new_again = other_server.claim(SPEC)
+    other_server.close()
+    assert (new, new_again) == (True, False)
+    assert first == again
+
+
+def test_a_live_name_with_other_arguments_is_refused_and_says_the_difference(index: Index) -> None:
+    index.claim(SPEC)
+    with pytest.raises(Conflict, match=r"name_in_use: .* hosts=2 \(asked: 3\)"):
+        index.claim(MeshSpec("a", 3, 2, workspace="/w"))
+
+
+def test_a_released_name_is_free_and_stays_released(index: Index) -> None:
+    view, _ = index.claim(SPEC)
+    index.set_state(view.mesh, "released", "done")
+    index.set_state(view.mesh, "ready", "late news")
+    assert index.mesh(view.mesh).state == "released"
+    again, new = index.claim(SPEC)
+    assert new
+    assert again.mesh != view.mesh
+    assert index.mesh("a").mesh == again.mesh
+
+
+def test_an_unknown_mesh_or_run_names_what_there_is(index: Index) -> None:
+    with pytest.raises(NotFound, match="no mesh 'b'; there is none. Call allocate_mesh"):
+        index.mesh("b")
+    view, _ = index.claim(SPEC)
+    with pytest.raises(NotFound, match=f"meshes: {view.mesh}"):
+        index.mesh("b")
+    with pytest.raises(NotFound, match="nothing was run yet"):
+        index.run("run-x")
+
+
+def test_runs_come_newest_first_and_events_once(index: Index) -> None:
+    for number in range(3):
+        view = RunView(f"run-{number}", "mesh-a", "running", "spmd", "x", (RankView(0, 0),), created_at=number)
+        index.put_run(view)
+    assert [view.run for view in index.runs("mesh-a")] == ["run-2", "run-1", "run-0"]
+    event = HostEvent(1, 1.0, "rank_started", "run-0", 0, 5)
+    index.add_events("mesh-a", 0, (event,))
+    index.add_events("mesh-a", 0, (event, HostEvent(2, 2.0, "run_ended", "run-0")))
+    assert [found.event.seq for found in index.events("mesh-a", 10)] == [1, 2]
+
+
+def test_a_file_that_is_no_index_is_said_so(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    path.write_bytes(b"not a database" * 100)
+    with pytest.raises(Unavailable, match="cannot be opened"):
+        Index(path)

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milkweed.runtime.errors import ProtocolError
+from milkweed.runtime.wire import WIRE_VERSION, FrameReader, Kind, WireFrame, encode, encode_json
+
+frames = st.builds(
+    WireFrame, st.sampled_from(list(Kind)), st.integers(0, 2**64 - 1), st.binary(max_size=300), st.just(WIRE_VERSION)
+)
+
+
+@given(st.lists(frames, max_size=6), st.lists(st.integers(1, 50), min_size=1, max_size=20))
+def test_frames_survive_any_cut_of_the_stream(sent: list[WireFrame], cuts: list[int]) -> None:
+    stream = b"".join(encode(frame.kind, frame.call, frame.body) for frame in sent)
+    reader, got, at, turn = FrameReader(), [], 0, 0
+    while at < len(stream):
+        step = cuts[turn % len(cuts)]
+        got += list(reader.feed(stream[at : at + step]))
+        at, turn = at + step, turn + 1
+    assert got == sent
+    assert reader.pending == 0
+
+
+@given(st.binary(min_size=20, max_size=400))
+def test_random_bytes_are_refused_or_awaited_and_never_crash(junk: bytes) -> None:
+    try:
+        for frame in FrameReader().feed(junk):
+            assert isinstance(frame, WireFrame)
+    except ProtocolError as error:
+        assert error.cause
+
+
+def test_an_oversized_frame_is_refused_by_its_header_alone() -> None:
+    header = encode(Kind.CALL, 1, b"x" * 100)[:20]
+    with pytest.raises(ProtocolError, match="over the limit of 99"):
+        list(FrameReader(max_body=99).feed(header))
+
+
+def test_another_version_is_refused_in_calls_but_read_in_a_hello() -> None:
+    call, hello = bytearray(encode(Kind.CALL, 1)), bytearray(encode_json(Kind.HELLO, {"wire": 9}))
+    call[2] = hello[2] = 9
+    with pytest.raises(ProtocolError, match="version 9"):
+        list(FrameReader().feed(bytes(call)))
+    assert [frame.version for frame in FrameReader().feed(bytes(hello))] == [9]
+
+
+def test_a_truncated_frame_stays_pending() -> None:
+    reader = FrameReader()
+    assert list(reader.feed(encode(Kind.CALL, 1, b"abc")[:-1])) == []
+    assert reader.pending == 22

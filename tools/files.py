@@ -1,0 +1,221 @@
+"""The toolset `files`: what is on the hosts' disks."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from pydantic import Field
+
+from ..runtime.errors import InvalidArgument, MilkweedError
+from ..runtime.file_records import FileDigest, FileEntry, FileListing, FileText
+from ..runtime.mesh import format_ranks, parse_ranges
+from .arguments import Why
+from .registry import Call, Text, tool
+from .results import FetchResult
+from .verdicts import clean
+from .words import clip, size_in_words
+
+if TYPE_CHECKING:
+    from ..runtime.client import Mesh
+
+__all__ = ["fetch_files", "list_remote_files", "read_remote_file"]
+
+_LIST_BYTES = 7500
+_NAME_MAX = 200
+
+MeshId = Annotated[str, Field(description="mesh id, or the name of a live one")]
+RemotePath = Annotated[str, Field(min_length=1, description="absolute, or relative to the workspace")]
+Hosts = Annotated[str | None, Field(description='such as "0-3,7"; default: all')]
+
+
+@tool("files", read_only=True)
+async def list_remote_files(
+    call: Call,
+    mesh: MeshId,
+    path: RemotePath = ".",
+    hosts: Hosts = None,
+    pattern: Annotated[str | None, Field(description="glob below path: *.pt, **/*.log")] = None,
+    limit: Annotated[int, Field(ge=1, le=1000, description="entries of each host")] = 200,
+) -> Text:
+    """Files in a directory of the hosts. An entry that all hosts have alike is shown once; others with the
+    hosts that have them."""
+    found = await call.meshes.get(mesh)
+    answers = await found.list_files(path, hosts=await _choose(found, hosts), pattern=pattern, limit=limit)
+    return Text(_listing(path, answers))
+
+
+@tool("files", read_only=True)
+async def read_remote_file(
+    call: Call,
+    mesh: MeshId,
+    path: RemotePath,
+    hosts: Annotated[
+        str, Field(description='the first one is read, the others are compared with it: "0", "0-3", "all"')
+    ] = "0",
+    offset: Annotated[int, Field(ge=0, description="in bytes")] = 0,
+    limit: Annotated[int | None, Field(ge=1, description="bytes; default: what fits")] = None,
+    tail: Annotated[int | None, Field(ge=1, le=100_000, description="last lines")] = None,
+    grep: Annotated[str | None, Field(description="only lines that this regular expression matches")] = None,
+    max_bytes: Annotated[
+        int, Field(ge=500, le=65_536), Why("more does not fit an answer: read on by offset")
+    ] = 7000,
+) -> Text:
+    """A part of a text file of one host, as it is there now, and which other hosts have another one. Of a
+    binary file: what it is and its first bytes."""
+    found = await call.meshes.get(mesh)
+    chosen = await _choose(found, hosts)
+    file = await found.read_file(
+        path, host=chosen[0], offset=offset, limit=limit, tail=tail, grep=grep, max_bytes=max_bytes
+    )
+    lines = [_file_header(file, chosen[0])]
+    if len(chosen) > 1:
+        lines.append(_comparison(chosen[0], await found.file_digests(path, hosts=chosen)))
+    lines.append(clean(file.text).removesuffix("\n") or "(nothing)")
+    if file.next is not None:
+        lines.append(f"[there is more; to read on: offset={file.next}]")
+    return Text("\n".join(lines))
+
+
+@tool("files", idempotent=True)
+async def fetch_files(
+    call: Call,
+    mesh: MeshId,
+    path: RemotePath,
+    destination: Annotated[
+        str, Field(min_length=1, description="local directory; files go to destination/HOST/...")
+    ],
+    hosts: Hosts = None,
+) -> FetchResult:
+    """Copies a file or a directory of hosts to this machine, where it outlives the mesh. Files that are there
+    already are kept if they are the same, and never overwritten if not."""
+    target = _check_destination(destination)
+    found = await call.meshes.get(mesh)
+    chosen = await _choose(found, hosts)
+    began = time.monotonic()
+    await call.report(0, None, f"fetching {path} from hosts {format_ranks(chosen)}")
+    fetched = await found.fetch(path, hosts=chosen, destination=target, report=call.report)
+    copied = [one for one in fetched if not one.unchanged]
+    return FetchResult(
+        destination=target,
+        files=len(copied),
+        bytes=sum(one.size for one in copied),
+        unchanged=len(fetched) - len(copied),
+        hosts=format_ranks(chosen),
+        elapsed_s=round(time.monotonic() - began, 2),
+        next="" if fetched else f"list_remote_files(mesh={found.id!r}, path={path!r}) tells what is there.",
+    )
+
+
+async def _choose(mesh: Mesh, text: str | None) -> tuple[int, ...]:
+    """Hosts that a selection names, sorted."""
+    count = (await mesh.view()).spec.hosts
+    if text is None or text.strip() in ("", "all"):
+        return tuple(range(count))
+    return parse_ranges(text.strip().removeprefix("hosts="), count, "host")
+
+
+def _check_destination(destination: str) -> str:
+    path = Path(os.path.abspath(os.path.expanduser(destination)))  # links stay as they are named
+    if "\0" in destination or (path.exists() and not path.is_dir()):
+        raise InvalidArgument(
+            "invalid_path",
+            f"destination {clip(str(path), 200)!r} is no directory",
+            "Name a directory, new or not.",
+        )
+    return str(path)
+
+
+def _listing(path: str, answers: Mapping[int, FileListing | MilkweedError]) -> str:
+    listings = {host: answer for host, answer in answers.items() if isinstance(answer, FileListing)}
+    errors = {host: answer for host, answer in answers.items() if isinstance(answer, MilkweedError)}
+    if not listings and len({str(error) for error in errors.values()}) == 1:
+        raise next(iter(errors.values()))
+    holders: dict[tuple[object, ...], list[int]] = {}
+    newest: dict[tuple[object, ...], FileEntry] = {}
+    for host, listing in listings.items():
+        for entry in listing.entries:
+            key = _same(entry)
+            holders.setdefault(key, []).append(host)
+            if key not in newest or entry.modified_at > newest[key].modified_at:
+                newest[key] = entry
+    shown = (
+        path
+        if len({listing.path for listing in listings.values()}) != 1
+        else next(iter(listings.values())).path
+    )
+    head = f"{clip(shown, _NAME_MAX)}, {_hosts(list(listings))}:"
+    entries = [
+        _entry_line(newest[key])
+        + (f"  [{_hosts(holders[key])}]" if len(holders[key]) < len(listings) else "")
+        for key in sorted(newest, key=lambda key: newest[key].name)
+    ]
+    notes = [f"{_hosts([host])}: {clip(str(error), 300)}" for host, error in list(errors.items())[:5]]
+    notes += [f"[{note}]" for note in sorted({listing.note for listing in listings.values() if listing.note})]
+    left_out = max((listing.left_out for listing in listings.values()), default=0)
+    return _bounded([head, *(entries or ["(empty)"])], notes, left_out)
+
+
+def _bounded(lines: Sequence[str], notes: Sequence[str], left_out: int) -> str:
+    room = _LIST_BYTES - sum(len(note.encode("utf-8", "replace")) + 1 for note in notes)
+    kept: list[str] = []
+    for line in lines:
+        room -= len(line.encode("utf-8", "replace")) + 1
+        if room < 0:
+            break
+        kept.append(line)
+    left_out += len(lines) - len(kept)
+    more = [f"[{left_out:,} more; narrow by pattern, or list a directory below]"] if left_out else []
+    return "\n".join([*kept, *more, *notes])
+
+
+def _same(entry: FileEntry) -> tuple[object, ...]:
+    size = entry.size if entry.kind == "file" else 0
+    return (entry.name, entry.kind, size, entry.target, entry.error)
+
+
+def _entry_line(entry: FileEntry) -> str:
+    name = clip(clean(entry.name).replace("\n", "\\n"), _NAME_MAX)
+    when = datetime.fromtimestamp(entry.modified_at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+    if entry.error:
+        return f"{name}  ({entry.error})"
+    if entry.kind == "file":
+        return f"{name}  {size_in_words(entry.size)}  {when}"
+    if entry.kind == "directory":
+        return f"{name}/"
+    return f"{name} -> {clip(entry.target, 100)}" if entry.kind == "link" else f"{name}  ({entry.kind})"
+
+
+def _hosts(hosts: Sequence[int]) -> str:
+    return f"host{'s' if len(hosts) != 1 else ''} {format_ranks(hosts) or 'none'}"
+
+
+def _file_header(file: FileText, host: int) -> str:
+    note = f", {file.note}" if file.note else ""
+    return f"[{clip(file.path, 300)} on host {host}, {size_in_words(file.size)}{note}]"
+
+
+def _comparison(host: int, digests: Mapping[int, FileDigest | MilkweedError]) -> str:
+    own = digests.get(host)
+    same: list[int] = []
+    other: list[int] = []
+    missing: list[int] = []
+    for number, digest in digests.items():
+        if number == host:
+            continue
+        if isinstance(digest, MilkweedError):
+            missing.append(number)
+        elif isinstance(own, FileDigest) and (digest.size, digest.sha256) == (own.size, own.sha256):
+            same.append(number)
+        else:
+            other.append(number)
+    parts = [
+        f"{words} on {_hosts(members)}"
+        for words, members in (("the same", same), ("another file", other), ("not readable", missing))
+        if members
+    ]
+    return f"[{'; '.join(parts) or 'no other host'}]"
