@@ -43,6 +43,7 @@ DRAIN_S = 2.0
 DEFAULT_DEADLINE_S = 45.0
 _CHUNK = 256 * 1024
 _QUEUE = 64
+_BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
 
 class _Pending:
@@ -65,7 +66,12 @@ class Connection:
     """One peer. `run` drives it; it ends when either side closes, and every open call then fails."""
 
     def __init__(
-        self, stream: anyio.abc.ByteStream, *, role: str, actors: Mapping[str, Actor] | None = None, peer: str = "peer"
+        self,
+        stream: anyio.abc.ByteStream,
+        *,
+        role: str,
+        actors: Mapping[str, Actor] | None = None,
+        peer: str = "peer",
     ) -> None:
         self._stream = stream
         self._role = role
@@ -104,28 +110,32 @@ class Connection:
         """Shakes hands, reports started, then serves until the connection ends.
 
         Raises:
-            ProtocolError: the handshake failed (only before it reports started).
+            ProtocolError: the peer is not Milkweed, or of another version.
+            Unavailable: connection_lost, it ended before the handshake was over. Later ends are no error.
         """
-        ready = False
+        shaken = False
         try:
             with self._scope:
-                async with anyio.create_task_group() as group:
-                    group.start_soon(self._write)
+                async with background_tasks() as tasks:
+                    tasks.start_soon(self._write)
                     await self._shake_hands()
-                    ready = True
+                    shaken = True
                     task_status.started()
-                    await self._read(group)
-                    group.cancel_scope.cancel()
-        except* (anyio.BrokenResourceError, anyio.ClosedResourceError, ConnectionError) as gone:
-            self.reason = self.reason or f"the connection broke ({gone.exceptions[0]!r})"
-        except* ProtocolError as error:
-            self.reason = str(error.exceptions[0])
-            if not ready:
-                raise _first(error) from None
-            logger.warning("%s: %s", self._peer, self.reason)
+                    await self._read(tasks)
+        except ProtocolError as error:
+            self.reason = str(error)
+            if not shaken:
+                raise
+            logger.warning("%s: %s", self._peer, error)
+        except BaseException as error:
+            if not _is_broken(error):
+                raise
+            self.reason = self.reason or "it broke"
         finally:
             with anyio.CancelScope(shield=True):
                 await self._finish()
+        if not shaken:
+            raise Unavailable("connection_lost", f"the connection to {self._peer} ended: {self.reason}")
 
     async def _finish(self) -> None:
         self.reason = self.reason or "it was closed"
@@ -150,10 +160,14 @@ class Connection:
             with anyio.fail_after(HANDSHAKE_S):
                 frame = await self._first_frame()
         except TimeoutError:
-            raise ProtocolError("protocol_error", f"{self._peer} did not answer within {HANDSHAKE_S:.0f} s") from None
+            raise ProtocolError(
+                "protocol_error", f"{self._peer} did not answer within {HANDSHAKE_S:.0f} s"
+            ) from None
         value = decode_json(frame)
         if frame.kind is Kind.GOODBYE:
-            raise ProtocolError("protocol_error", f"{self._peer} refused: {value.get('reason', 'no reason given')}")
+            raise ProtocolError(
+                "protocol_error", f"{self._peer} refused: {value.get('reason', 'no reason given')}"
+            )
         if frame.kind is not Kind.HELLO or value.get("wire") != WIRE_VERSION:
             raise ProtocolError(
                 "version_mismatch",
@@ -174,7 +188,9 @@ class Connection:
             return await self._stream.receive(_CHUNK)
         except anyio.EndOfStream:
             if self._reader.pending:
-                raise ProtocolError("protocol_error", f"{self._peer} closed in the middle of a frame") from None
+                raise ProtocolError(
+                    "protocol_error", f"{self._peer} closed in the middle of a frame"
+                ) from None
             raise anyio.BrokenResourceError from None
 
     async def _read(self, group: anyio.abc.TaskGroup) -> None:
@@ -209,7 +225,9 @@ class Connection:
             try:
                 value = pickle.loads(frame.body)
             except Exception as error:
-                pending.settle(failure=ProtocolError("protocol_error", f"a reply could not be read: {error!r}"))
+                pending.settle(
+                    failure=ProtocolError("protocol_error", f"a reply could not be read: {error!r}")
+                )
                 return
             if frame.kind is Kind.RESULT:
                 pending.settle(value)
@@ -220,7 +238,7 @@ class Connection:
         try:
             with scope:
                 await self._outbox.send(await self._reply_to(frame))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        except _BROKEN:
             logger.debug("%s left before its reply", self._peer)
         finally:
             self._serving.pop(frame.call, None)
@@ -243,7 +261,9 @@ class Connection:
             raise ProtocolError("protocol_error", f"a call could not be read: {error!r}") from None
         actor = self._actors.get(name)
         if actor is None or method not in endpoints_of(actor):
-            raise NotFound("endpoint_not_found", f"no endpoint {name}.{method}; actors here: {sorted(self._actors)}")
+            raise NotFound(
+                "endpoint_not_found", f"no endpoint {name}.{method}; actors here: {sorted(self._actors)}"
+            )
         return await getattr(actor, method)(*args, **kwargs)
 
     async def request(self, actor: str, method: str, args: Any, kwargs: Any, deadline_s: float | None) -> Any:
@@ -257,7 +277,7 @@ class Connection:
                 body = pickle.dumps((actor, method, args, kwargs), protocol=5)
                 try:
                     await self._outbox.send(encode(Kind.CALL, call, body))
-                except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                except _BROKEN:
                     raise Unavailable("connection_lost", f"the connection to {self._peer} ended") from None
                 await pending.done.wait()
         except TimeoutError:
@@ -301,7 +321,9 @@ class ActorRef(Generic[A]):
         Raises:
             MilkweedError: what the endpoint raised; `connection_lost`, `deadline_exceeded` or `internal_error`.
         """
-        result: T = await self._connection.request(self._name, method.__name__, args, kwargs, self._deadline_s)
+        result: T = await self._connection.request(
+            self._name, method.__name__, args, kwargs, self._deadline_s
+        )
         return result
 
 
@@ -351,7 +373,7 @@ async def serve(
         connections.add(connection)
         try:
             await connection.run()
-        except ProtocolError as error:
+        except MilkweedError as error:
             logger.warning("refused a peer: %s", error)
         finally:
             connections.discard(connection)
@@ -390,13 +412,12 @@ def _as_remote_failure(error: Exception) -> RemoteFailure:
     )
 
 
-def _first(group: BaseExceptionGroup[ProtocolError]) -> ProtocolError:
-    error: BaseException = group
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    assert isinstance(error, ProtocolError)
-    return error
+def _is_broken(error: BaseException) -> bool:
+    """Whether nothing happened but that the stream is gone, as reader and writer may both tell."""
+    if isinstance(error, BaseExceptionGroup):
+        return all(_is_broken(one) for one in error.exceptions)
+    return isinstance(error, _BROKEN)
 
 
 def _ignore_broken() -> AbstractContextManager[None]:
-    return suppress(anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
+    return suppress(*_BROKEN)

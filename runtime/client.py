@@ -229,7 +229,11 @@ class Mesh:
         self._paths = paths
 
     async def _call(
-        self, cls: type[A], method: Callable[Concatenate[A, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+        self,
+        cls: type[A],
+        method: Callable[Concatenate[A, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
         return await self._call_within(CALL_S, cls, method, *args, **kwargs)
 
@@ -244,14 +248,18 @@ class Mesh:
         """A keeper that dies under a call is started again, and the call is an error: it may have had its effect."""
         connection = await self._meshes.keeper(self.id, self._paths)
         try:
-            return await connection.actor(cls.__name__, cls).within(deadline_s).call_one(method, *args, **kwargs)
+            return (
+                await connection.actor(cls.__name__, cls).within(deadline_s).call_one(method, *args, **kwargs)
+            )
         except Unavailable as error:
             if error.code != "connection_lost":
                 raise
             if self._meshes.index.mesh(self.id).state == "released":
                 raise _released(self.id) from None
             raise Unavailable(
-                "keeper_lost", f"the keeper of {self.id} ended during the call", "It is started again; look, then repeat."
+                "keeper_lost",
+                f"the keeper of {self.id} ended during the call",
+                "It is started again; look, then repeat.",
             ) from None
 
     async def view(self) -> MeshView:
@@ -300,7 +308,12 @@ class Mesh:
             return self._meshes.index.run(run)
 
     async def wait_run(
-        self, run: str, *, until: Literal["end", "output"] = "end", pattern: str | None = None, timeout_s: float
+        self,
+        run: str,
+        *,
+        until: Literal["end", "output"] = "end",
+        pattern: str | None = None,
+        timeout_s: float,
     ) -> RunView:
         """The run when it is over, when it has printed (what matches `pattern`), or when the time is up."""
         try:
@@ -328,7 +341,9 @@ class Mesh:
     ) -> tuple[OutputSlice, ...]:
         """A slice of each rank's output: from its offset, else its last `tail_bytes`, else from the beginning."""
         try:
-            return await self._call(Reader, Reader.output, run, ranks, dict(offsets or {}), tail_bytes, max_bytes)
+            return await self._call(
+                Reader, Reader.output, run, ranks, dict(offsets or {}), tail_bytes, max_bytes
+            )
         except Conflict:
             chosen = choose_ranks(self._meshes.index.run(run), ranks)
             slices = await anyio.to_thread.run_sync(
@@ -353,7 +368,9 @@ class Mesh:
         if run is None:
             running = [view for view in await self.runs() if view.state == "running"]
             if not running:
-                raise NotFound("run_not_found", f"nothing is running on {self.id}", "Call run_on_mesh, or list_runs.")
+                raise NotFound(
+                    "run_not_found", f"nothing is running on {self.id}", "Call run_on_mesh, or list_runs."
+                )
             run = running[0].run
         return await self._call_within(
             timeout_s + CALL_S, Reader, Reader.stacks, run, ranks, native, locals, timeout_s

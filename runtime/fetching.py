@@ -68,7 +68,9 @@ async def fetch(
         NotFound, InvalidArgument: on the first host that does not have it, or has something that is no file.
         Conflict: file_exists, a file with other content is in the way; nothing was copied.
     """
-    items = [item for host in hosts for item in await _items(source, host, path, Path(destination) / str(host))]
+    items = [
+        item for host in hosts for item in await _items(source, host, path, Path(destination) / str(host))
+    ]
     total = sum(item.size for item in items)
     same = {item for item in items if item.destination.exists() and await _is_same(source, item)}
     done = 0
@@ -117,7 +119,9 @@ async def _listing(source: FileSource, host: int, path: str) -> FileListing:
         raise answer
     if answer.left_out:
         raise InvalidArgument(
-            "invalid_argument", f"{path} on host {host} holds more than {MAX_FILES:,} entries", "Fetch a part of it."
+            "invalid_argument",
+            f"{path} on host {host} holds more than {MAX_FILES:,} entries",
+            "Fetch a part of it.",
         )
     return answer
 
@@ -131,14 +135,18 @@ async def _is_same(source: FileSource, item: _Item) -> bool:
         theirs, ours = hashlib.sha256(), hashlib.sha256()
         with item.destination.open("rb") as file:
             offset = 0
-            while chunk := (await source.file_chunk(item.source, host=item.host, offset=offset, length=CHUNK)).data:
+            while chunk := (
+                await source.file_chunk(item.source, host=item.host, offset=offset, length=CHUNK)
+            ).data:
                 theirs.update(chunk)
                 ours.update(file.read(len(chunk)))
                 offset += len(chunk)
         if theirs.digest() == ours.digest():
             return True
     raise Conflict(
-        "file_exists", f"{item.destination} is there with other content", "Name another destination, or remove it first."
+        "file_exists",
+        f"{item.destination} is there with other content",
+        "Name another destination, or remove it first.",
     )
 
 
@@ -157,7 +165,9 @@ async def _copy(source: FileSource, item: _Item) -> None:
                 first = first or chunk
                 if chunk.modified_at != first.modified_at:
                     raise Conflict(
-                        "file_changed", f"{item.source} on host {item.host} changed while it was read", "Fetch it again."
+                        "file_changed",
+                        f"{item.source} on host {item.host} changed while it was read",
+                        "Fetch it again.",
                     )
                 if not chunk.data:
                     break

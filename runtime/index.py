@@ -62,7 +62,9 @@ class Index:
                 self._db.executescript("BEGIN IMMEDIATE;" + _SCHEMA + "PRAGMA user_version = 1; COMMIT;")
         except sqlite3.Error as error:
             raise Unavailable(
-                "index_unreadable", f"the index {path} cannot be opened: {error}", "Move it away; hosts keep their spools."
+                "index_unreadable",
+                f"the index {path} cannot be opened: {error}",
+                "Move it away; hosts keep their spools.",
             ) from None
 
     def close(self) -> None:
@@ -101,7 +103,9 @@ class Index:
         Raises:
             Conflict: name_in_use: it was allocated with other arguments.
         """
-        row = self._db.execute("SELECT view FROM meshes WHERE name = ? AND state != 'released'", (spec.name,)).fetchone()
+        row = self._db.execute(
+            "SELECT view FROM meshes WHERE name = ? AND state != 'released'", (spec.name,)
+        ).fetchone()
         if row is None:
             return None
         found = from_json(MeshView, json.loads(row[0]))
@@ -135,13 +139,17 @@ class Index:
             live = [view.mesh for view in self.meshes()]
             known = f"meshes: {', '.join(live[:8])}" if live else "there is none"
             raise NotFound(
-                "mesh_not_found", f"no mesh {mesh!r}; {known}", "Call list_meshes." if live else "Call allocate_mesh."
+                "mesh_not_found",
+                f"no mesh {mesh!r}; {known}",
+                "Call list_meshes." if live else "Call allocate_mesh.",
             )
         return from_json(MeshView, json.loads(row[0]))
 
     def lease(self, mesh: str) -> tuple[str, float]:
         """Boot id and CLOCK_BOOTTIME deadline of a mesh's lease; ("", 0) before it has one."""
-        row = self._db.execute("SELECT lease_boot, lease_deadline FROM meshes WHERE mesh = ?", (mesh,)).fetchone()
+        row = self._db.execute(
+            "SELECT lease_boot, lease_deadline FROM meshes WHERE mesh = ?", (mesh,)
+        ).fetchone()
         return (row[0], row[1]) if row else ("", 0.0)
 
     def meshes(self, *, released: bool = False) -> tuple[MeshView, ...]:
@@ -182,7 +190,9 @@ class Index:
 
     def runs(self, mesh: str) -> tuple[RunView, ...]:
         """Runs of a mesh, newest first."""
-        rows = self._db.execute("SELECT view FROM runs WHERE mesh = ? ORDER BY created_at DESC", (mesh,)).fetchall()
+        rows = self._db.execute(
+            "SELECT view FROM runs WHERE mesh = ? ORDER BY created_at DESC", (mesh,)
+        ).fetchall()
         return tuple(from_json(RunView, json.loads(row[0])) for row in rows)
 
     def add_events(self, mesh: str, host: int, events: tuple[HostEvent, ...]) -> None:
@@ -194,13 +204,16 @@ class Index:
             )
 
     def last_seq(self, mesh: str, host: int) -> int:
-        row = self._db.execute("SELECT max(seq) FROM events WHERE mesh = ? AND host = ?", (mesh, host)).fetchone()
+        row = self._db.execute(
+            "SELECT max(seq) FROM events WHERE mesh = ? AND host = ?", (mesh, host)
+        ).fetchone()
         return row[0] or 0
 
     def events(self, mesh: str, limit: int) -> tuple[MeshEvent, ...]:
         """The latest events of all hosts, oldest first."""
         rows = self._db.execute(
-            "SELECT host, event FROM events WHERE mesh = ? ORDER BY json_extract(event, '$.at') DESC LIMIT ?", (mesh, limit)
+            "SELECT host, event FROM events WHERE mesh = ? ORDER BY json_extract(event, '$.at') DESC LIMIT ?",
+            (mesh, limit),
         ).fetchall()
         return tuple(MeshEvent(host, from_json(HostEvent, json.loads(text))) for host, text in reversed(rows))
 

@@ -80,7 +80,9 @@ def parse_selection(text: str | None, extent: Extent) -> tuple[int, ...]:
         raise InvalidArgument("invalid_argument", f"cannot read {words[0]!r} before a dimension", _SYNTAX)
     for name, ranges in zip(words[1::2], words[2::2], strict=True):
         if name not in sizes:
-            raise InvalidArgument("invalid_argument", f"no dimension {name!r}; dimensions are hosts, gpus", _SYNTAX)
+            raise InvalidArgument(
+                "invalid_argument", f"no dimension {name!r}; dimensions are hosts, gpus", _SYNTAX
+            )
         chosen[name] = parse_ranges(ranges.rstrip(","), sizes[name], name.removesuffix("s"))
     return tuple(host * extent.gpus + gpu for host in chosen["hosts"] for gpu in chosen["gpus"])
 

@@ -37,7 +37,7 @@ _READ = 256 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A file that holds `size` bytes from logical offset `start`; a size of -1 means all that the file holds."""
+    """A file that holds `size` bytes from logical offset `start`; a size of -1: all that the file has."""
 
     name: str
     start: int
@@ -49,8 +49,8 @@ class Layout:
     """Where the bytes of one output are.
 
     The half-open range of the gap is gone, with `gap_lines` line ends in it. `.out` begins at `base`; what is
-    before is in the segments. While bytes move from `.out` into the last segment (`moving`), `.out` counts for
-    nothing.
+    before is in the segments. While bytes move from `.out` into the last segment (`moving`), `.out` does not
+    count.
     """
 
     gap_start: int = 0

@@ -68,7 +68,11 @@ class Places:
         home_state = Path(env.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
         state = Path(env.get("MILKWEED_STATE_DIR") or home_state / "milkweed")
         shared = env.get("XDG_RUNTIME_DIR")
-        default = Path(shared) / "milkweed" if shared and os.path.isdir(shared) else Path(f"/tmp/milkweed-{os.getuid()}")
+        default = (
+            Path(shared) / "milkweed"
+            if shared and os.path.isdir(shared)
+            else Path(f"/tmp/milkweed-{os.getuid()}")
+        )
         runtime = Path(env.get("MILKWEED_RUNTIME_DIR") or default)
         return cls(_private_directory(state), _private_directory(runtime))
 
@@ -105,7 +109,9 @@ def _private_directory(path: Path) -> Path:
         found = path.lstat()
     except OSError as error:
         raise Unavailable(
-            "invalid_path", f"cannot make {path}: {error.strerror}", "Set MILKWEED_STATE_DIR and MILKWEED_RUNTIME_DIR."
+            "invalid_path",
+            f"cannot make {path}: {error.strerror}",
+            "Set MILKWEED_STATE_DIR and MILKWEED_RUNTIME_DIR.",
         ) from None
     if stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise Unavailable(

@@ -19,7 +19,16 @@ from typing import Any
 
 from .errors import ProtocolError
 
-__all__ = ["MAX_BODY", "WIRE_VERSION", "FrameReader", "Kind", "WireFrame", "decode_json", "encode", "encode_json"]
+__all__ = [
+    "MAX_BODY",
+    "WIRE_VERSION",
+    "FrameReader",
+    "Kind",
+    "WireFrame",
+    "decode_json",
+    "encode",
+    "encode_json",
+]
 
 WIRE_VERSION = 1
 MAX_BODY = 256 * 1024 * 1024
@@ -52,7 +61,9 @@ def encode(kind: Kind, call: int, body: bytes = b"") -> bytes:
     """
     if len(body) > MAX_BODY:
         raise ProtocolError(
-            "protocol_error", f"a message of {len(body):,} bytes is over the limit of {MAX_BODY:,}", "Send less at once."
+            "protocol_error",
+            f"a message of {len(body):,} bytes is over the limit of {MAX_BODY:,}",
+            "Send less at once.",
         )
     return _HEADER.pack(_MAGIC, WIRE_VERSION, kind, call, len(body), 0) + body
 
@@ -102,10 +113,16 @@ class FrameReader:
 
     def _check(self, magic: bytes, version: int, kind: int, length: int, reserved: int) -> None:
         if magic != _MAGIC or reserved:
-            raise ProtocolError("protocol_error", f"the peer sent no Milkweed frame (it began with {magic!r})")
+            raise ProtocolError(
+                "protocol_error", f"the peer sent no Milkweed frame (it began with {magic!r})"
+            )
         if kind not in Kind.__members__.values():
             raise ProtocolError("protocol_error", f"unknown frame kind {kind}")
         if version != WIRE_VERSION and kind not in (Kind.HELLO, Kind.GOODBYE):
-            raise ProtocolError("version_mismatch", f"the peer speaks wire version {version}, this is {WIRE_VERSION}")
+            raise ProtocolError(
+                "version_mismatch", f"the peer speaks wire version {version}, this is {WIRE_VERSION}"
+            )
         if length > self._max_body:
-            raise ProtocolError("protocol_error", f"a frame of {length:,} bytes is over the limit of {self._max_body:,}")
+            raise ProtocolError(
+                "protocol_error", f"a frame of {length:,} bytes is over the limit of {self._max_body:,}"
+            )

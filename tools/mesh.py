@@ -24,6 +24,7 @@ from .results import (
     ReleaseResult,
     SchedulerItem,
     SchedulerList,
+    bounded,
 )
 from .verdicts import clean
 from .verdicts.failures import exit_in_words
@@ -127,21 +128,13 @@ async def allocate_mesh(
 async def list_meshes(call: Call) -> MeshList:
     """Meshes that are alive, with the time left of their leases."""
     views = await call.meshes.list()
-    items = [
-        MeshItem(
-            mesh=view.mesh,
-            state=view.state,
-            reason=clip(view.reason, 120),
-            hosts=view.spec.hosts,
-            procs_per_host=view.spec.procs_per_host,
-            scheduler=view.spec.scheduler,
-            workspace=clip(view.spec.workspace, 120),
-            lease_left_s=round(view.lease_left_s),
+    shown = views[:_LIST_MAX]
+    return bounded(
+        lambda share: MeshList(
+            meshes=[_describe_item(view, share) for view in shown],
+            more=len(views) - len(shown),
+            next="" if shown else "allocate_mesh gives one.",
         )
-        for view in views[:_LIST_MAX]
-    ]
-    return MeshList(
-        meshes=items, more=len(views) - len(items), next="" if items else "allocate_mesh gives one."
     )
 
 
@@ -153,21 +146,15 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
     runs = sorted(await found.runs(), key=lambda run: run.created_at, reverse=True)
     events = await found.events(_EVENTS_SHOWN)
     troubled_first = sorted(view.hosts, key=lambda host: (host.state == "ready", host.host))
-    return MeshStatus(
-        **_fields(view),
-        hosts_by_state=_hosts_by_state(view.hosts),
-        host_list=[
-            HostItem(
-                host=host.host,
-                name=clip(host.name, 64),
-                address=host.address,
-                state=host.state,
-                reason=clip(host.reason, 160),
-            )
-            for host in troubled_first[:_HOSTS_SHOWN]
-        ],
-        runs=[describe_item(run, time.time()) for run in runs[:_RUNS_SHOWN]],
-        events=[_event_line(event) for event in events[-_EVENTS_SHOWN:]],
+    now = time.time()
+    return bounded(
+        lambda share: MeshStatus(
+            **_fields(view, share),
+            hosts_by_state=_hosts_by_state(view.hosts, share),
+            host_list=[_describe_host(host, share) for host in troubled_first[:_HOSTS_SHOWN]],
+            runs=[describe_item(run, now, share) for run in runs[:_RUNS_SHOWN]],
+            events=[clip(_event_line(event), int(200 * share)) for event in events[-_EVENTS_SHOWN:]],
+        )
     )
 
 
@@ -178,7 +165,9 @@ async def extend_lease(
     minutes: Annotated[
         float,
         Field(
-            gt=0, le=LEASE_MINUTES_MAX, description="the lease then ends so many minutes from now, or later"
+            gt=0,
+            le=LEASE_MINUTES_MAX,
+            description="by how much later the lease ends; 7 days from now at most",
         ),
     ],
 ) -> MeshResult:
@@ -206,15 +195,38 @@ async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
 
 
 def describe_mesh(view: MeshView) -> MeshResult:
-    return MeshResult(**_fields(view))
+    return bounded(lambda share: MeshResult(**_fields(view, share)))
 
 
-def _fields(view: MeshView) -> dict[str, Any]:
+def _describe_item(view: MeshView, share: float) -> MeshItem:
+    return MeshItem(
+        mesh=view.mesh,
+        state=view.state,
+        reason=clip(view.reason, int(120 * share)),
+        hosts=view.spec.hosts,
+        procs_per_host=view.spec.procs_per_host,
+        scheduler=view.spec.scheduler,
+        workspace=clip(view.spec.workspace, int(120 * share)),
+        lease_left_s=round(view.lease_left_s),
+    )
+
+
+def _describe_host(host: HostView, share: float) -> HostItem:
+    return HostItem(
+        host=host.host,
+        name=clip(host.name, 64),
+        address=host.address,
+        state=host.state,
+        reason=clip(host.reason, int(160 * share)),
+    )
+
+
+def _fields(view: MeshView, share: float) -> dict[str, Any]:
     spec = view.spec
     return {
         "mesh": view.mesh,
         "state": view.state,
-        "reason": clip(view.reason, 500),
+        "reason": clip(view.reason, int(500 * share)),
         "hosts": spec.hosts,
         "procs_per_host": spec.procs_per_host,
         "world_size": spec.world_size,
@@ -223,7 +235,7 @@ def _fields(view: MeshView) -> dict[str, Any]:
         "workspace": spec.workspace,
         "workspace_mode": spec.workspace_mode,
         "lease_left_s": round(view.lease_left_s),
-        "warnings": [clip(warning, 300) for warning in view.warnings[:5]],
+        "warnings": [clip(warning, int(300 * share)) for warning in view.warnings[:5]],
         "next": _next(view),
     }
 
@@ -246,14 +258,14 @@ def _event_line(event: MeshEvent) -> str:
     rank = f"rank {what.rank}" if what.rank is not None else ""
     ended = exit_in_words(what.exit) if what.exit is not None else ""
     words = (clock(what.at), where, what.kind, what.run, rank, ended, clean(what.detail))
-    return clip(" ".join(word for word in words if word), 200)
+    return " ".join(word for word in words if word)
 
 
-def _hosts_by_state(hosts: tuple[HostView, ...]) -> dict[str, str]:
+def _hosts_by_state(hosts: tuple[HostView, ...], share: float) -> dict[str, str]:
     states: dict[str, list[int]] = {}
     for host in hosts:
         states.setdefault(host.state, []).append(host.host)
-    return {state: format_ranks(members) for state, members in states.items()}
+    return {state: clip(format_ranks(members), int(300 * share)) for state, members in states.items()}
 
 
 def _plan(spec: MeshSpec, live: tuple[MeshView, ...]) -> MeshResult:

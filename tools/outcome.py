@@ -40,7 +40,10 @@ def describe_run(
         workspace: directory of the user's own code, which tracebacks are told from.
     """
     texts = {piece.rank: text_of(piece) for piece in slices}
-    failures = [_rank_failure(rank, texts, workspace) for rank in view.ranks if _failed(rank)]
+    failures = [
+        _rank_failure(rank, rank.exit, texts, workspace) for rank in view.ranks if rank.exit is not None
+    ]
+    failures = [one for one in failures if _by_itself(one.exit)]
     first = first_failure(failures)
     groups = group_failures(failures) if len(failures) > 1 else ()
 
@@ -60,7 +63,7 @@ def describe_run(
             run=view.run,
             mesh=view.mesh,
             state=view.state,
-            reason=clip(clean(view.reason), room(400)),
+            reason=_reason(view, room(400)),
             ranks={state: clip(ranks, room(200)) for state, ranks in _ranks_by_state(view.ranks).items()},
             first_failure=_first(first, room) if first is not None else None,
             failure_groups=[_group(group.ranks, group.first, room) for group in shown],
@@ -76,29 +79,31 @@ def describe_run(
     return bounded(build)
 
 
-def describe_item(view: RunView, now: float) -> RunItem:
-    """A run as one entry of a list."""
+def describe_item(view: RunView, now: float, share: float = 1.0) -> RunItem:
+    """A run as one entry of a list; `share` of the usual room for what has no natural bound."""
     return RunItem(
         run=view.run,
         state=view.state,
-        reason=clip(clean(view.reason), 120),
-        ranks={state: clip(ranks, 60) for state, ranks in _ranks_by_state(view.ranks).items()},
-        command=clip(view.command, 100),
+        reason=_reason(view, int(120 * share)),
+        ranks={state: clip(ranks, int(60 * share)) for state, ranks in _ranks_by_state(view.ranks).items()},
+        command=clip(view.command, int(100 * share)),
         duration_s=_duration(view, now),
         age_s=round(max(0.0, now - view.created_at), 1),
     )
 
 
-def _failed(rank: RankView) -> bool:
-    return rank.exit is not None and not rank.exit.ok and rank.state in ("failed", "ended", "lost")
+def _by_itself(exit_: Exit) -> bool:
+    """Whether a rank failed; one that we ended is told by its state and the run's reason."""
+    return not exit_.ok and exit_.ended_by is None
 
 
-def _rank_failure(rank: RankView, texts: Mapping[int, str], workspace: str) -> RankFailure:
-    exit_ = rank.exit or Exit()
-    failure = None
-    if exit_.ended_by is None:
-        failure = parse_failure(texts.get(rank.rank, ""), workspace=workspace)
+def _rank_failure(rank: RankView, exit_: Exit, texts: Mapping[int, str], workspace: str) -> RankFailure:
+    failure = parse_failure(texts.get(rank.rank, ""), workspace=workspace) if _by_itself(exit_) else None
     return RankFailure(rank.rank, rank.host, exit_, rank.ended_at, failure)
+
+
+def _reason(view: RunView, limit: int) -> str:
+    return "" if view.reason == view.state else clip(clean(view.reason), limit)
 
 
 def _first(one: RankFailure, room: Callable[[int], int]) -> FirstFailure:

@@ -78,7 +78,6 @@ class SchedulerItem(_Item):
 
 class SchedulerList(Result):
     schedulers: list[SchedulerItem]
-    next: str = ""
 
     def summary(self) -> str:
         return ", ".join(
@@ -203,7 +202,7 @@ class RunResult(Result):
     ranks: dict[str, str] = Field(default={}, description="ranks by their state")
     first_failure: FirstFailure | None = None
     failure_groups: list[FailureGroup] = Field(
-        default=[], description="ranks that failed alike, most ranks first"
+        default=[], description="ranks that failed alike, the first failure's first"
     )
     output_tail: str = Field(default="", description="folded across ranks")
     cursor: str = Field(default="", description="for read_run_output: what comes after this tail")

@@ -17,7 +17,7 @@ from .commands import check_env, check_script, split_command
 from .outcome import describe_item, describe_run, tail_bytes
 from .reading import Page, last_lines, page_forward, page_tail
 from .registry import Call, Text, tool
-from .results import RunList, RunResult
+from .results import RunList, RunResult, bounded
 from .searching import search_output
 from .selection import CURSOR_MAX, format_cursor, parse_cursor, select_ranks
 from .verdicts import grep
@@ -79,7 +79,7 @@ async def run_on_mesh(
 ) -> RunResult:
     """Starts a command or a script on ranks of a mesh and waits up to wait_s for its end; the run goes on
     after that. Answers the outcome: state, first failure with traceback, groups of ranks that failed alike,
-    tail of the output. When a rank fails, the others are ended, unless options.keep_going."""
+    tail of the output. When a rank fails, the others are ended 5 s later, unless options.keep_going."""
     if (command is None) == (script is None):
         what = "needs a command or a script" if command is None else "takes a command or a script, not both"
         raise InvalidArgument("invalid_argument", f"run_on_mesh {what}", "Nothing was started.")
@@ -137,12 +137,15 @@ async def list_runs(call: Call, mesh: Annotated[str, Field(description="mesh id 
     """Runs of a mesh, newest first, with their state."""
     found = await call.meshes.get(mesh)
     runs = sorted(await found.runs(), key=lambda view: view.created_at, reverse=True)
-    items = [describe_item(view, time.time()) for view in runs[:_LIST_MAX]]
-    return RunList(
-        mesh=found.id,
-        runs=items,
-        more=len(runs) - len(items),
-        next="" if items else f"run_on_mesh(mesh={found.id!r}, command=...).",
+    now = time.time()
+    shown = runs[:_LIST_MAX]
+    return bounded(
+        lambda share: RunList(
+            mesh=found.id,
+            runs=[describe_item(view, now, share) for view in shown],
+            more=len(runs) - len(shown),
+            next="" if shown else f"run_on_mesh(mesh={found.id!r}, command=...).",
+        )
     )
 
 

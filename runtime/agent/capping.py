@@ -2,7 +2,8 @@
 
 The rank appends to its file and knows nothing of it. Where the file system has holes, the middle is punched
 out. Where it has none, the file is copied into segments and emptied, and segments of the middle are dropped;
-what the rank writes between the end of a copy and the emptying (microseconds) is lost, and the layout says so.
+what the rank writes between the end of a copy and the emptying (microseconds) is lost, and the layout
+says so.
 
 Work on files is done in a worker thread, since punching waits for the disk, with buffers of constant size.
 """
@@ -96,6 +97,7 @@ class CappedFile:
         self._segments_made = 0
         self._size = 0
         self._seen_at = time.monotonic()
+        self._rest_until = 0.0
 
     @property
     def kept(self) -> int:
@@ -116,7 +118,9 @@ class CappedFile:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is anything for `trim` to do."""
+        """Whether there is anything for `trim` to do; not for a moment after the disk refused."""
+        if self._seen_at < self._rest_until:
+            return False
         if self._holes is None:
             return self._size >= self.policy.head // 2  # early enough to learn whether there are holes
         if not self._holes:
@@ -141,6 +145,9 @@ class CappedFile:
             else:
                 self._move_to_segment(fd)
             self._size = os.fstat(fd).st_size
+        except OSError:
+            self._rest_until = time.monotonic() + _RETRY_S
+            raise
         finally:
             os.close(fd)
         self.reaction_s = _BUSY_S + time.monotonic() - began
@@ -259,23 +266,17 @@ class OutputCap:
             period = _QUIET_S
             for file, on_capped in list(self._files.values()):
                 period = min(period, file.look())
-                if file.is_due and not await self._trim(file, on_capped):
-                    period = max(period, _RUSH_S)
+                await self._trim(file, on_capped)
             await anyio.sleep(period)
 
-    async def _trim(self, file: CappedFile, on_capped: OnCapped) -> bool:
-        """False when the disk refused."""
-        if not file.is_due:
-            return True
-        first = not file.layout.gap_end
+    async def _trim(self, file: CappedFile, on_capped: OnCapped) -> None:
         async with self._trimming:
-            try:
-                fell_out = await anyio.to_thread.run_sync(file.trim)
-            except OSError:
-                return False
-        if fell_out and first:
-            on_capped(file.layout)
-        return True
+            if not file.is_due:
+                return
+            first = not file.layout.gap_end
+            with suppress(OSError):  # a full disk is tried again later
+                if await anyio.to_thread.run_sync(file.trim) and first:
+                    on_capped(file.layout)
 
 
 def _count_lines(fd: int, start: int, end: int) -> int:

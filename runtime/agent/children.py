@@ -4,7 +4,7 @@
         child = children.spawn(["sleep", "9"], env=env, cwd="/", output=fd, on_exit=note)
         await children.end_tree(child.pid, {"MILKWEED_RUN": "run-1"}, grace_s=2.0)
 
-The process is a subreaper while the block runs, so daemons of a child stay below us, and whatever is reparented
+The process is a subreaper while the block runs, so daemons of a child stay below us, and what is reparented
 to us is reaped. No thread and no asyncio child watcher is involved. Nothing else in this process may start or
 wait for children meanwhile, unless `subreaper=False`, where only the known children are reaped.
 """

@@ -27,7 +27,7 @@ class HostContext:
 
     @property
     def instance(self) -> str:
-        """Names this host among all of this machine for ever: the mark in the environment of what it starts."""
+        """Names this host for ever among all of this machine; what it starts carries it as a mark."""
         return f"{self.mesh}.{self.host}"
 
     @property

@@ -27,7 +27,7 @@ HOOK_DIRECTORY = Path(__file__).resolve().parent / "hook"
 
 
 def hook_environment(run_directory: Path, label: str, python_path: str) -> dict[str, str]:
-    """Variables of a rank (or launcher) by which every Python in it registers; `python_path` is the user's."""
+    """Variables of a rank or launcher by which every Python in it registers; `python_path` is the user's."""
     return {
         "MILKWEED_RUN_DIR": str(run_directory),
         "MILKWEED_LABEL": label,

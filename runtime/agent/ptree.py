@@ -113,7 +113,7 @@ def members(
     """The living processes of `trees`, all of them below `owner`: nothing else is ever a member.
 
     `owner` is a subreaper, so that whatever its descendants start stays below it, daemons included. A process
-    in a tree's session whose marks name another tree is no member: a session id is a pid, which may come again.
+    in a tree's session whose marks name another tree is no member: a session id is a pid, and may come again.
     """
     ours = {pid for pid in descendants(table, [owner]) if table[pid].alive}
     marks_of: dict[int, Environ] = {}

@@ -40,7 +40,16 @@ class EmbeddedEngine:
         path = place.directory / "config.json"
         path.write_text(json.dumps(to_json(config)))
         epilogues = [word for command in place.leave for word in ("--epilogue", json.dumps(command))]
-        guard = [sys.executable, "-I", "-S", str(_GUARD), "--log", str(place.directory / "guard.log"), *epilogues, "--"]
+        guard = [
+            sys.executable,
+            "-I",
+            "-S",
+            str(_GUARD),
+            "--log",
+            str(place.directory / "guard.log"),
+            *epilogues,
+            "--",
+        ]
         return [*guard, *place.enter, sys.executable, "-m", "milkweed.runtime.agent", "--config", str(path)]
 
     def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[Connection]:

@@ -81,7 +81,9 @@ class Allocation:
                 for place in places:
                     group.start_soon(start, place)
         except* OSError as errors:
-            raise Unavailable("allocation_failed", str(errors.exceptions[0]), "Free the disk or mend the path.") from None
+            raise Unavailable(
+                "allocation_failed", str(errors.exceptions[0]), "Free the disk or mend the path."
+            ) from None
         finally:
             self._handles = tuple(started[host] for host in sorted(started))
         self._save()

@@ -29,7 +29,9 @@ class Hosts:
             NotFound: host_not_found.
         """
         if host not in self.links:
-            raise NotFound("host_not_found", f"no host {host}; hosts are {format_ranks(self.links)}", "Call mesh_status.")
+            raise NotFound(
+                "host_not_found", f"no host {host}; hosts are {format_ranks(self.links)}", "Call mesh_status."
+            )
         return self.links[host]
 
     def views(self) -> tuple[HostView, ...]:

@@ -62,7 +62,9 @@ def plan_run(request: RunRequest, place: Placement) -> tuple[HostPlan, ...]:
 def ranks_of(plans: Sequence[HostPlan]) -> tuple[tuple[int, int], ...]:
     """(rank, host) of every rank of a run, in rank order."""
     found = [
-        (rank, plan.host) for plan in plans for rank in (plan.child_ranks or tuple(proc.rank for proc in plan.procs))
+        (rank, plan.host)
+        for plan in plans
+        for rank in (plan.child_ranks or tuple(proc.rank for proc in plan.procs))
     ]
     return tuple(sorted(found))
 
@@ -103,7 +105,9 @@ def _spmd(request: RunRequest, place: Placement, groups: list[_Group]) -> tuple[
             }
             if group.size > 1:
                 env["OMP_NUM_THREADS"] = "1"
-            procs.append(_proc(request, place, group.host, rank, f"rank-{rank}", _with_python(request.argv), env))
+            procs.append(
+                _proc(request, place, group.host, rank, f"rank-{rank}", _with_python(request.argv), env)
+            )
         plans.append(_host_plan(request, place, group.host, procs))
     return tuple(plans)
 
@@ -111,23 +115,39 @@ def _spmd(request: RunRequest, place: Placement, groups: list[_Group]) -> tuple[
 def _torchrun(request: RunRequest, place: Placement, groups: list[_Group]) -> tuple[HostPlan, ...]:
     if request.script is not None:
         raise InvalidArgument(
-            "invalid_argument", "launcher='torchrun' starts a Python program, not a script", "Give command='train.py ...'."
+            "invalid_argument",
+            "launcher='torchrun' starts a Python program, not a script",
+            "Give command='train.py ...'.",
         )
     if len({group.size for group in groups}) > 1:
         raise InvalidArgument(
-            "invalid_argument", "torchrun needs the same number of ranks on every host", 'Select them as "hosts=0-1,gpus=0-1".'
+            "invalid_argument",
+            "torchrun needs the same number of ranks on every host",
+            'Select them as "hosts=0-1,gpus=0-1".',
         )
     master = _meeting_point(place, groups)
     plans = []
     for group in groups:
         argv = (
             *("python", "-m", "torch.distributed.run"),
-            *("--nnodes", str(len(groups)), "--node-rank", str(group.group), "--nproc-per-node", str(group.size)),
+            *(
+                "--nnodes",
+                str(len(groups)),
+                "--node-rank",
+                str(group.group),
+                "--nproc-per-node",
+                str(group.size),
+            ),
             *("--master-addr", master["MASTER_ADDR"], "--master-port", master["MASTER_PORT"]),
             *("--rdzv-id", place.run, "--max-restarts", "0", "--no-python"),
             *("/bin/sh", "-c", _OWN_OUTPUT, "sh", *_resolve_python(_with_python(request.argv), place)),
         )
-        env = {"NNODES": str(len(groups)), "NODE_RANK": str(group.group), "NPROC_PER_NODE": str(group.size), **master}
+        env = {
+            "NNODES": str(len(groups)),
+            "NODE_RANK": str(group.group),
+            "NPROC_PER_NODE": str(group.size),
+            **master,
+        }
         # A launcher is no rank: it has the number -1 - host, so that its own end is told from theirs.
         proc = _proc(request, place, group.host, -1 - group.host, f"torchrun-{group.group}", argv, env)
         plan = _host_plan(request, place, group.host, [proc])
@@ -139,7 +159,11 @@ def _torchrun(request: RunRequest, place: Placement, groups: list[_Group]) -> tu
 def _per_host(request: RunRequest, place: Placement, groups: list[_Group]) -> tuple[HostPlan, ...]:
     plans = []
     for group in groups:
-        env = {"NNODES": str(len(groups)), "NODE_RANK": str(group.group), "MASTER_ADDR": place.addresses[groups[0].host]}
+        env = {
+            "NNODES": str(len(groups)),
+            "NODE_RANK": str(group.group),
+            "MASTER_ADDR": place.addresses[groups[0].host],
+        }
         proc = _proc(request, place, group.host, group.group, f"rank-{group.group}", request.argv, env)
         plans.append(_host_plan(request, place, group.host, [proc]))
     return tuple(plans)

@@ -55,7 +55,9 @@ def lose_host(view: RunView, host: int, at: float) -> RunView:
         replace(rank, state="lost", ended_at=at) if rank.host == host and rank.state not in _OVER else rank
         for rank in view.ranks
     )
-    return view if ranks == view.ranks else _settle(replace(view, ranks=ranks, reason=f"host {host} was lost"))
+    return (
+        view if ranks == view.ranks else _settle(replace(view, ranks=ranks, reason=f"host {host} was lost"))
+    )
 
 
 def peers_to_end(view: RunView) -> EndRanks | None:
@@ -131,7 +133,10 @@ def _outcome(ranks: Sequence[RankView]) -> tuple[RunState, str]:
     if "lease_ended" in why:
         return "cancelled", "the lease ended"
     if by_state["lost"]:
-        return "lost", f"ranks {format_ranks(rank.rank for rank in by_state['lost'])} were lost with their host"
+        return (
+            "lost",
+            f"ranks {format_ranks(rank.rank for rank in by_state['lost'])} were lost with their host",
+        )
     if by_state["ended"]:
         return "failed", "ended by Milkweed"
     return "succeeded", ""

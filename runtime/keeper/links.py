@@ -113,7 +113,11 @@ class HostLink:
             self._on_events(self.host, fresh)
 
     async def call(
-        self, cls: type[A], method: Callable[Concatenate[A, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+        self,
+        cls: type[A],
+        method: Callable[Concatenate[A, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> T:
         """`call_within` with the usual deadline."""
         return await self.call_within(CALL_S, cls, method, *args, **kwargs)

@@ -87,9 +87,13 @@ class MeshKeeper(Actor):
             Conflict: mesh_released, or mesh_not_ready while it starts.
         """
         if self.released.is_set():
-            raise Conflict("mesh_released", f"{self._view.mesh} was released", "Call allocate_mesh for a new one.")
+            raise Conflict(
+                "mesh_released", f"{self._view.mesh} was released", "Call allocate_mesh for a new one."
+            )
         if not self._settled.is_set():
-            raise Conflict("mesh_not_ready", f"{self._view.mesh} is {self._view.state}", "Call mesh_status in a moment.")
+            raise Conflict(
+                "mesh_not_ready", f"{self._view.mesh} is {self._view.state}", "Call mesh_status in a moment."
+            )
 
     @property
     def mesh(self) -> MeshView:

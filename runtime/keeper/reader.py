@@ -53,7 +53,13 @@ class Reader(Actor):
         answers = await self._hosts.ask(
             by_host,
             lambda link: link.call(
-                Runs, Runs.read, run, tuple(r.rank for r in by_host[link.host]), offsets, tail_bytes, max_bytes
+                Runs,
+                Runs.read,
+                run,
+                tuple(r.rank for r in by_host[link.host]),
+                offsets,
+                tail_bytes,
+                max_bytes,
             ),
         )
         for host, answer in answers.items():
@@ -105,12 +111,21 @@ class Reader(Actor):
 
     @endpoint
     async def read_file(
-        self, path: str, host: int, offset: int, limit: int | None, tail: int | None, grep: str | None, max_bytes: int
+        self,
+        path: str,
+        host: int,
+        offset: int,
+        limit: int | None,
+        tail: int | None,
+        grep: str | None,
+        max_bytes: int,
     ) -> FileText:
         return await self._hosts[host].call(Files, Files.read, path, offset, limit, tail, grep, max_bytes)
 
     @endpoint
-    async def file_digests(self, path: str, hosts: Sequence[int] | None) -> dict[int, FileDigest | MilkweedError]:
+    async def file_digests(
+        self, path: str, hosts: Sequence[int] | None
+    ) -> dict[int, FileDigest | MilkweedError]:
         return await self._hosts.ask(self._chosen(hosts), lambda link: link.call(Files, Files.digest, path))
 
     @endpoint

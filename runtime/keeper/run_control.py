@@ -79,7 +79,9 @@ class RunControl(Actor):
         return self._found(run)
 
     @endpoint
-    async def wait(self, run: str, until: Literal["end", "output"], pattern: str | None, timeout_s: float) -> RunView:
+    async def wait(
+        self, run: str, until: Literal["end", "output"], pattern: str | None, timeout_s: float
+    ) -> RunView:
         """The run when it is over, when it has printed (what matches `pattern`), or when the time is up."""
         view = self._found(run)
         if until == "end" or is_over(view):
@@ -89,8 +91,17 @@ class RunControl(Actor):
 
                 async def wait_output(link: HostLink) -> None:
                     # Without a pattern only what is printed from now on counts.
-                    sizes = {} if pattern else {one.rank: one.size for one in await link.call(Runs, Runs.read, run, None, {}, 0, 0)}
-                    if await link.call_within(timeout_s + CALL_S, Runs, Runs.wait_output, run, None, sizes, pattern, timeout_s):
+                    sizes = (
+                        {}
+                        if pattern
+                        else {
+                            one.rank: one.size
+                            for one in await link.call(Runs, Runs.read, run, None, {}, 0, 0)
+                        }
+                    )
+                    if await link.call_within(
+                        timeout_s + CALL_S, Runs, Runs.wait_output, run, None, sizes, pattern, timeout_s
+                    ):
                         group.cancel_scope.cancel()
 
                 for host in {rank.host for rank in view.ranks}.intersection(self._hosts.ready()):
@@ -155,7 +166,9 @@ class RunControl(Actor):
 
     async def _end(self, run: str, reason: EndReason, grace_s: float) -> None:
         hosts = {rank.host for rank in self._runs.view(run).ranks}.intersection(self._hosts.ready())
-        answers = await self._hosts.ask(hosts, lambda link: link.call(Runs, Runs.end, run, None, reason, grace_s))
+        answers = await self._hosts.ask(
+            hosts, lambda link: link.call(Runs, Runs.end, run, None, reason, grace_s)
+        )
         for host, answer in answers.items():
             if isinstance(answer, MilkweedError):
                 logger.warning("%s could not be ended on host %d: %s", run, host, answer)

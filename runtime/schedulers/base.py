@@ -76,7 +76,9 @@ class Scheduler(Protocol):
         """Names and addresses of the hosts to come."""
         ...
 
-    async def start_host(self, mesh: str, spec: MeshSpec, place: HostPlace, command: Sequence[str]) -> HostHandle:
+    async def start_host(
+        self, mesh: str, spec: MeshSpec, place: HostPlace, command: Sequence[str]
+    ) -> HostHandle:
         """Starts `command` on one host, as a daemon that outlives the caller.
 
         Raises:

@@ -52,7 +52,9 @@ class LocalScheduler:
             )
         for name, value in spec.options.items():
             if name not in _OPTIONS:
-                raise InvalidArgument("invalid_argument", f"no option {name!r}; options: {', '.join(_OPTIONS)}")
+                raise InvalidArgument(
+                    "invalid_argument", f"no option {name!r}; options: {', '.join(_OPTIONS)}"
+                )
             if value not in _OPTIONS[name]:
                 raise InvalidArgument(
                     "invalid_argument", f"{name} must be one of {', '.join(_OPTIONS[name])}, not {value!r}"
@@ -75,7 +77,9 @@ class LocalScheduler:
             for k in range(spec.hosts)
         ]
 
-    async def start_host(self, mesh: str, spec: MeshSpec, place: HostPlace, command: Sequence[str]) -> HostHandle:
+    async def start_host(
+        self, mesh: str, spec: MeshSpec, place: HostPlace, command: Sequence[str]
+    ) -> HostHandle:
         env = {**os.environ, HOST_MARK: _host_id(mesh, place.host)}
         try:
             pid = spawn_daemon(command, env=env, log=place.directory / "agent.log")

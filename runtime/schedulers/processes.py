@@ -36,7 +36,9 @@ def marked(host_ids: Callable[[str], bool]) -> Iterator[int]:
                 entries = file.read().split(b"\0")
         except OSError:
             continue
-        values = [entry[len(prefix) :].decode(errors="replace") for entry in entries if entry.startswith(prefix)]
+        values = [
+            entry[len(prefix) :].decode(errors="replace") for entry in entries if entry.startswith(prefix)
+        ]
         if values and host_ids(values[-1]) and start_time(int(name)) is not None:
             yield int(name)
 

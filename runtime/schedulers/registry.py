@@ -31,5 +31,7 @@ def find(name: str) -> Scheduler:
             scheduler: Scheduler = entry.load()()
             return scheduler
     raise InvalidArgument(
-        "invalid_argument", f"no scheduler {name!r}; schedulers here: {', '.join(names())}", "Call list_schedulers."
+        "invalid_argument",
+        f"no scheduler {name!r}; schedulers here: {', '.join(names())}",
+        "Call list_schedulers.",
     )

@@ -68,7 +68,8 @@ class HostRun:
         if rank not in self._procs:
             raise NotFound(
                 "rank_not_found",
-                f"run {self.plan.run} has no rank {rank} on {self._context.name}; it has {format_ranks(self.ranks)}",
+                f"run {self.plan.run} has no rank {rank} on {self._context.name},"
+                f" only {format_ranks(self.ranks) or 'none'}",
                 "Name one of those.",
             )
         return self._procs[rank].plan.label
@@ -225,7 +226,7 @@ class HostRun:
         return one is not None and (one.pid, one.start_time) == (other.pid, other.start_time)
 
     async def end(self, ranks: Sequence[int] | None, reason: EndReason, grace_s: float) -> int:
-        """Ends ranks (None: all, and the launchers) with their trees; returns how many processes there were."""
+        """Ends ranks (None: all, and launchers) with their trees; returns how many processes there were."""
         if ranks is None:
             self._ending = self._ending or reason
         for rank in [*self._procs, *self.plan.child_ranks] if ranks is None else ranks:
@@ -234,7 +235,7 @@ class HostRun:
                 self._ended_by.setdefault(rank, reason)
         count = 0
         with anyio.CancelScope(shield=True):
-            count = await self._context.children.end_trees(self._trees(ranks), grace_s)
+            count += await self._context.children.end_trees(self._trees(ranks), grace_s)
         return count
 
     def _trees(self, ranks: Iterable[int] | None) -> list[Tree]:

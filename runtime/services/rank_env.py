@@ -15,7 +15,7 @@ __all__ = ["environment", "find_ranks", "marks"]
 def environment(
     context: HostContext, plan: HostPlan, proc: ProcPlan, base: Mapping[str, str]
 ) -> dict[str, str]:
-    """What a process of the plan gets: `base` without our variables, the plan's above it, our marks on top."""
+    """What a process of the plan gets: `base` without our variables, the plan's over it, our marks on top."""
     env = {name: value for name, value in base.items() if not name.startswith("MILKWEED_")}
     env |= {"PYTHONUNBUFFERED": "1", "TMPDIR": str(context.temporary)}
     env |= proc.env

@@ -24,6 +24,8 @@ _SNIFF = 8192
 _HEX_BYTES = 64
 _MAX_MATCH = 1000
 _MAX_SCAN = 512 * 1024 * 1024
+# A scan stops at its deadline by itself; only a line that takes this much longer is an error.
+_SLOW_LINE_S = 2.0
 _DIGEST_END = 4 * 1024 * 1024
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "ELF program or library"),
@@ -90,10 +92,10 @@ def read_text(
         head = _pread(fd, _SNIFF, offset)
         if pattern is not None:
             return _search(file, pattern, offset, limit, tail, max_bytes, bounds)
-        if _is_binary(head):
-            return _describe_binary(file, head, offset)
         if tail is not None:
             return _read_tail(file, tail, max_bytes)
+        if _is_binary(head):
+            return _describe_binary(file, head, offset)
         return _read_window(file, offset, limit, max_bytes)
 
 
@@ -160,6 +162,8 @@ def _read_tail(file: _File, lines: int, max_bytes: int) -> FileText:
     kept = b"\n".join(data.removesuffix(b"\n").split(b"\n")[-lines:]) + (
         b"\n" if data.endswith(b"\n") else b""
     )
+    if _is_binary(kept[-max_bytes:]):
+        return _describe_binary(file, kept[:_SNIFF], size - len(kept))
     text = kept.decode("utf-8", "replace")
     wanted = len(text.encode())
     if wanted > max_bytes:
@@ -187,7 +191,7 @@ def _search(
     note = ""
     scan = _Scan(file.fd, offset, stop, bounds)
     for at, line in scan:
-        if pattern.search(line, bounds.deadline):
+        if pattern.search(line, bounds.deadline + _SLOW_LINE_S):
             shown = f"{number}:{line[:_MAX_MATCH]}" if not offset else line[:_MAX_MATCH]
             cost = len(shown.encode()) + 1
             if tail is None and size + cost > max_bytes:

@@ -17,7 +17,8 @@ __all__ = ["RankFailure", "endings", "parse_failures"]
 _SUMMARY = "ChildFailedError"
 _ROOT_CAUSE = "Root Cause (first observed failure):"
 _ENTRY = re.compile(
-    r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: \d+\)\s*\n\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)",
+    r"^\s*rank\s*: (?P<rank>\d+) \(local_rank: \d+\)\s*\n"
+    r"\s*exitcode\s*: (?P<code>-?\d+) \(pid: (?P<pid>\d+)\)",
     re.MULTILINE,
 )
 _CLOSING = re.compile(r"Sending process (\d+) closing signal SIG")
@@ -58,8 +59,8 @@ def parse_failures(text: str) -> tuple[RankFailure, ...]:
 def endings(ranks: Sequence[int], launcher: Exit, text: str) -> tuple[tuple[int, Exit], ...]:
     """How each of torchrun's ranks ended, the first failure first; empty when nothing is known of them.
 
-    `launcher` is torchrun's own end and `text` (the end of) its output. Ranks outlive no torchrun: what it does
-    not name was ended with it.
+    `launcher` is torchrun's own end and `text` (the end of) its output. Ranks do not outlive torchrun: what
+    it does not name was ended with it.
     """
     if launcher.ok:
         return tuple((rank, Exit(code=0)) for rank in ranks)

@@ -1,4 +1,4 @@
-"""What tests of the host side share: plans, processes to look for, and hosts in this process or under a guard."""
+"""What tests of the host side share: plans, processes, and hosts in this process or under a guard."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def plan_of(
 async def until(condition: Callable[[], object], seconds: float = DEADLINE_S) -> None:
     """Waits for a condition of the outside world that announces itself to nobody."""
     with anyio.fail_after(seconds):
-        while not condition():
+        while not condition():  # noqa: ASYNC110 - files and processes tell nobody
             await anyio.sleep(0.01)
 
 
@@ -119,9 +119,7 @@ class GuardedHost:
 
 
 @asynccontextmanager
-async def open_guarded(
-    directory: Path, *options: str, cap: int = 64 << 20
-) -> AsyncIterator[GuardedHost]:
+async def open_guarded(directory: Path, *options: str, cap: int = 64 << 20) -> AsyncIterator[GuardedHost]:
     """A host under a guard; whatever the test leaves of it is killed at the end."""
     mesh = unique("mesh")
     sockets = Path(tempfile.mkdtemp(prefix="mw-"))
@@ -130,7 +128,10 @@ async def open_guarded(
     command = [sys.executable, "-I", "-S", str(GUARD), "--log", str(directory / "guard.log"), *options]
     with open(directory / "agent.log", "wb") as log:
         guard = subprocess.Popen(
-            [*command, "--", *harness, str(directory), str(socket), mesh, str(cap)], cwd=ROOT, stdout=log, stderr=log
+            [*command, "--", *harness, str(directory), str(socket), mesh, str(cap)],
+            cwd=ROOT,
+            stdout=log,
+            stderr=log,
         )
     try:
         await until(lambda: socket.exists() or guard.poll() is not None)
@@ -138,7 +139,9 @@ async def open_guarded(
         table = ptree.snapshot()
         agent = next(pid for pid, process in table.items() if process.parent == guard.pid)
         async with open_connection(socket, role="keeper") as connection:
-            yield GuardedHost(directory, mesh, guard, agent, connection.actor("Runs", Runs).within(DEADLINE_S))
+            yield GuardedHost(
+                directory, mesh, guard, agent, connection.actor("Runs", Runs).within(DEADLINE_S)
+            )
     finally:
         guard.kill()
         guard.wait()

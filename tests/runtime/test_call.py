@@ -187,7 +187,9 @@ async def test_nobody_listening_is_said_so(tmp_path: Path) -> None:
     ],
     ids=["http", "junk", "early call", "other version", "no json", "oversized"],
 )
-async def test_a_peer_that_speaks_something_else_is_told_why_and_left(tmp_path: Path, echo: Echo, sent: bytes) -> None:
+async def test_a_peer_that_speaks_something_else_is_told_why_and_left(
+    tmp_path: Path, echo: Echo, sent: bytes
+) -> None:
     async with serving(tmp_path, echo) as path:
         stream = await anyio.connect_unix(path)
         await stream.send(sent)

@@ -6,14 +6,31 @@ from typing import Any
 import pytest
 
 from milkweed.runtime.codec import from_json, to_json
-from milkweed.runtime.records import Exit, HostEvent, HostPlan, HostView, MeshSpec, MeshView, ProcPlan, RankView, RunView
+from milkweed.runtime.records import (
+    Exit,
+    HostEvent,
+    HostPlan,
+    HostView,
+    MeshSpec,
+    MeshView,
+    ProcPlan,
+    RankView,
+    RunView,
+)
 
 
 @pytest.mark.parametrize(
     "record",
     [
-        MeshView("mesh-a-b", MeshSpec("a", 2, 2, options={"isolation": "none"}), "ready", (HostView(0, "a-0", "x", "lost"),)),
-        RunView("run-a", "mesh-a-b", "failed", "spmd", "x", (RankView(0, 0, "failed", 7, Exit(code=0)),), 1.5),
+        MeshView(
+            "mesh-a-b",
+            MeshSpec("a", 2, 2, options={"isolation": "none"}),
+            "ready",
+            (HostView(0, "a-0", "x", "lost"),),
+        ),
+        RunView(
+            "run-a", "mesh-a-b", "failed", "spmd", "x", (RankView(0, 0, "failed", 7, Exit(code=0)),), 1.5
+        ),
         HostPlan("run-a", 0, (ProcPlan(-1, "torchrun-0", ("a", "b"), {"A": ""}, "/"),), (0, 1), "echo", 0.5),
         HostEvent(3, 1.0, "rank_exited", "run-a", 0, 9, Exit(signal=9, oom_kills=1, ended_by="timeout")),
     ],

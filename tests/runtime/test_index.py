@@ -57,7 +57,9 @@ def test_an_unknown_mesh_or_run_names_what_there_is(index: Index) -> None:
 
 def test_runs_come_newest_first_and_events_once(index: Index) -> None:
     for number in range(3):
-        view = RunView(f"run-{number}", "mesh-a", "running", "spmd", "x", (RankView(0, 0),), created_at=number)
+        view = RunView(
+            f"run-{number}", "mesh-a", "running", "spmd", "x", (RankView(0, 0),), created_at=number
+        )
         index.put_run(view)
     assert [view.run for view in index.runs("mesh-a")] == ["run-2", "run-1", "run-0"]
     event = HostEvent(1, 1.0, "rank_started", "run-0", 0, 5)

@@ -8,7 +8,11 @@ from milkweed.runtime.errors import ProtocolError
 from milkweed.runtime.wire import WIRE_VERSION, FrameReader, Kind, WireFrame, encode, encode_json
 
 frames = st.builds(
-    WireFrame, st.sampled_from(list(Kind)), st.integers(0, 2**64 - 1), st.binary(max_size=300), st.just(WIRE_VERSION)
+    WireFrame,
+    st.sampled_from(list(Kind)),
+    st.integers(0, 2**64 - 1),
+    st.binary(max_size=300),
+    st.just(WIRE_VERSION),
 )
 
 

@@ -25,7 +25,7 @@ class _Block:
 
 def name_ranks(ranks: Sequence[int]) -> str:
     """`rank 3` or `ranks 0-2,5`."""
-    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}"
+    return f"rank{'s' if len(set(ranks)) > 1 else ''} {format_ranks(ranks)}"
 
 
 def format_gap(start: int, end: int, lines: int) -> str:
@@ -51,7 +51,7 @@ def fold(outputs: Mapping[int, str], *, max_bytes: int, hint: str) -> str:
         ranks_of.setdefault(_without_own_prefix(outputs[rank], rank), []).append(rank)
     silent = ranks_of.pop("", [])
     tail = f"\n{name_ranks(silent)}: no output" if silent and ranks_of else ""
-    return _fold_texts(ranks_of, max_bytes - len(tail), hint) + tail if ranks_of else ""
+    return _cut(_fold_texts(ranks_of, max_bytes - len(tail), hint) + tail, max_bytes) if ranks_of else ""
 
 
 def _without_own_prefix(text: str, rank: int) -> str:

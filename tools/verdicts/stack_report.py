@@ -183,11 +183,16 @@ def _brief(function: str) -> str:
 
 
 def _shared(groups: Sequence[StackGroup]) -> int:
-    """How many outermost frames all groups have in common; the innermost of a group is never counted."""
-    stacks = [group.frames[::-1] for group in groups]
+    """How many outermost frames all groups have in common; each keeps its innermost user frame to itself."""
     shared = 0
-    for level in zip(*(stack[:-1] for stack in stacks), strict=False):
+    for level in zip(*(_outside(group.frames)[::-1] for group in groups), strict=False):
         if len({(frame.function, frame.file, frame.line) for frame in level}) > 1:
             break
         shared += 1
     return shared
+
+
+def _outside(frames: Sequence[Frame]) -> Sequence[Frame]:
+    """The frames outside the innermost one of the user's."""
+    own = next((at for at, frame in enumerate(frames) if not is_library(frame.file)), 0)
+    return frames[own + 1 :]

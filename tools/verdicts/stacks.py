@@ -190,7 +190,7 @@ def _where(group: StackGroup, workspace: str, *, inside: bool = False) -> str:
     frame = innermost_user(group.frames) or (group.frames[0] if group.frames else None)
     at = place(frame, workspace) if frame else "no Python frame"
     where = f"{group.wait.what} ({at})" if group.wait.what else at
-    preposition = ("in " if group.wait.what else "at ") if inside else ""
+    preposition = ("in " if group.wait.what else "at ") if inside or group.stopped else ""
     return f"{'stopped by a signal ' if group.stopped else ''}{preposition}{where}{_gil(group, workspace)}"
 
 

@@ -1,5 +1,5 @@
 # Runs at the start of every Python in a run, of any version from 3.8: on a signal, the stacks of all threads
-# are appended to a file, also where nobody may look into the process from outside. What fails here does no harm.
+# are appended to a file, also where nobody may look into the process from outside. No fault here does harm.
 import os
 import sys
 

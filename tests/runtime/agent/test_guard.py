@@ -114,14 +114,18 @@ async def test_orphans_leave_no_zombies(tmp_path: Path) -> None:
 
 
 def children_of(pid: int) -> set[int]:
-    text = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    text = subprocess.run(
+        ["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False
+    )
     return {int(word) for word in text.stdout.split()}
 
 
 async def test_epilogues_run_when_all_is_gone_each_with_a_deadline(tmp_path: Path) -> None:
     sleeper = "sleep 999 & echo $! > left; exit 5"
     told = ["sh", "-c", "kill -0 $(cat left) 2>/dev/null && echo alive >> told || echo gone >> told"]
-    epilogues = [part for argv in (told, ["no-such-program"], told) for part in ("--epilogue", json.dumps(argv))]
+    epilogues = [
+        part for argv in (told, ["no-such-program"], told) for part in ("--epilogue", json.dumps(argv))
+    ]
     command = [sys.executable, "-I", "-S", str(GUARD), "--log", "log", *epilogues, "--", "sh", "-c", sleeper]
     guard = subprocess.Popen(command, cwd=tmp_path)
     assert await ended(guard) == 5
@@ -135,7 +139,11 @@ async def test_epilogues_run_when_all_is_gone_each_with_a_deadline(tmp_path: Pat
 )
 def test_a_guard_that_cannot_start_says_so(arguments: list[str], code: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-I", "-S", str(GUARD), *arguments], capture_output=True, text=True, timeout=20, check=False
+        [sys.executable, "-I", "-S", str(GUARD), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=False,
     )
     assert done.returncode == code
     assert "Traceback" not in done.stderr

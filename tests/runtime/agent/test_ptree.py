@@ -6,7 +6,15 @@ import os
 import signal
 import subprocess
 
-from milkweed.runtime.agent.ptree import Process, Tree, descendants, members, read_environ, read_process, send_signal
+from milkweed.runtime.agent.ptree import (
+    Process,
+    Tree,
+    descendants,
+    members,
+    read_environ,
+    read_process,
+    send_signal,
+)
 
 AGENT = 10
 MARKS = {"MILKWEED_HOST_ID": "mesh-a.0", "MILKWEED_RUN": "run-1"}
@@ -18,7 +26,9 @@ def table_of(*rows: tuple[int, int, int] | tuple[int, int, int, str]) -> dict[in
     return {process.pid: process for process in processes}
 
 
-def found(table: dict[int, Process], tree: Tree, environs: dict[int, dict[str, str]] | None = None) -> set[int]:
+def found(
+    table: dict[int, Process], tree: Tree, environs: dict[int, dict[str, str]] | None = None
+) -> set[int]:
     return set(members(table, AGENT, [tree], lambda pid: (environs or {}).get(pid, {})))
 
 

@@ -28,7 +28,15 @@ def test_spmd_numbers_the_chosen_ranks_from_zero_and_meets_on_the_first_host() -
     plans = plan_run(RunRequest(("python", "t.py"), ranks="1-3"), PLACE)
     assert ranks_of(plans) == ((0, 0), (1, 1), (2, 1))
     env = plans[1].procs[1].env
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+    names = (
+        "RANK",
+        "WORLD_SIZE",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "GROUP_RANK",
+        "MASTER_ADDR",
+        "MASTER_PORT",
+    )
     assert [env[name] for name in names] == ["2", "3", "1", "2", "1", "10.0.0.1", "4711"]
     assert plans[0].procs[0].argv == ("/venv/bin/python", "t.py")
     assert plans[0].procs[0].cwd == "/work"
@@ -40,7 +48,11 @@ def test_the_users_environment_wins() -> None:
 
 
 def test_a_python_file_alone_is_run_by_python() -> None:
-    assert plan_run(RunRequest(("t.py", "--x")), PLACE)[0].procs[0].argv == ("/venv/bin/python", "t.py", "--x")
+    assert plan_run(RunRequest(("t.py", "--x")), PLACE)[0].procs[0].argv == (
+        "/venv/bin/python",
+        "t.py",
+        "--x",
+    )
 
 
 def test_per_host_starts_one_on_each_host_and_single_one_in_all() -> None:
@@ -56,7 +68,9 @@ def test_torchrun_is_one_launcher_a_host_whose_children_are_the_ranks() -> None:
     assert plans[0].procs[0].argv[-2:] == ("/venv/bin/python", "train.py")
 
 
-@pytest.mark.parametrize("request_", [RunRequest((), "torchrun", script="x"), RunRequest(("x",), "torchrun", ranks="0-2")])
+@pytest.mark.parametrize(
+    "request_", [RunRequest((), "torchrun", script="x"), RunRequest(("x",), "torchrun", ranks="0-2")]
+)
 def test_torchrun_refuses_what_it_cannot_start(request_: RunRequest) -> None:
     with pytest.raises(InvalidArgument):
         plan_run(request_, PLACE)
@@ -66,7 +80,16 @@ def test_spmd_sets_every_variable_that_torchrun_sets(tmp_path: Path) -> None:
     script = tmp_path / "dump.py"
     script.write_text("import json, os\nprint('ENV' + json.dumps(dict(os.environ)))\n")
     clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python", sys.executable, str(script)]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        "--nproc-per-node",
+        "2",
+        "--no-python",
+        sys.executable,
+        str(script),
+    ]
     done = subprocess.run(command, env=clean, capture_output=True, text=True, check=True, timeout=120)
     torchrun = json.loads(done.stdout.split("ENV", 1)[1].splitlines()[0])
     ours = plan_run(RunRequest(("x",)), PLACE)[0].procs[0].env

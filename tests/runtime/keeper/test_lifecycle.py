@@ -41,7 +41,9 @@ def test_peers_of_a_failed_rank_are_ended_after_a_grace() -> None:
     assert (action.ranks, action.at) == ((0, 2, 3), 7.0 + PEER_GRACE_S)
 
 
-@pytest.mark.parametrize("view", [run_of(launcher="per_host"), run_of(keep_going=True)], ids=["per_host", "keep_going"])
+@pytest.mark.parametrize(
+    "view", [run_of(launcher="per_host"), run_of(keep_going=True)], ids=["per_host", "keep_going"]
+)
 def test_ranks_that_do_not_wait_for_each_other_are_left_alone(view: RunView) -> None:
     assert peers_to_end(after(view, exited(1, Exit(code=1)))) is None
 
@@ -83,7 +85,9 @@ events = st.builds(
     HostEvent,
     seq=st.integers(1, 9),
     at=st.floats(1, 9),
-    kind=st.sampled_from(["rank_started", "rank_exited", "rank_failed_to_start", "run_ended", "output_capped"]),
+    kind=st.sampled_from(
+        ["rank_started", "rank_exited", "rank_failed_to_start", "run_ended", "output_capped"]
+    ),
     run=st.sampled_from(["run-a", "run-b"]),
     rank=st.one_of(st.none(), st.integers(-2, 5)),
     pid=st.integers(2, 9),

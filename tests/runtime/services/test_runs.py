@@ -87,7 +87,9 @@ async def test_a_wrong_command_is_named_with_the_nearest_and_changes_nothing(tmp
 
 async def test_a_missing_working_directory_is_said_as_such(tmp_path: Path) -> None:
     async with open_host(tmp_path) as (_, runs):
-        with pytest.raises(NotFound, match="file_not_found: the working directory .*/nowhere does not exist"):
+        with pytest.raises(
+            NotFound, match=r"file_not_found: the working directory .*/nowhere does not exist"
+        ):
             await runs.check(plan_of(tmp_path, ("true",), cwd=str(tmp_path / "nowhere")))
         (tmp_path / "file").touch()
         with pytest.raises(InvalidArgument, match="is not a directory"):
@@ -124,7 +126,7 @@ async def test_a_script_runs_by_its_first_line_or_by_strict_bash(tmp_path: Path)
 async def test_a_script_with_an_unknown_interpreter_is_refused(tmp_path: Path) -> None:
     async with open_host(tmp_path) as (_, runs):
         with pytest.raises(
-            NotFound, match="no command '/bin/bsh' on host-0: there is no such file; nearest: /bin/b?a?sh"
+            NotFound, match=r"no command '/bin/bsh' on host-0: there is no such file; nearest: /bin/b?a?sh"
         ):
             await runs.check(plan_of(tmp_path, (), script="#!/bin/bsh\nls\n"))
 

@@ -1,0 +1,115 @@
+"""`python -m benchmarks.run [--quick] [--json FILE] [GROUP ...]`: a table, and the same as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import anyio
+import psutil
+
+import milkweed
+
+from .harness import BENCHMARKS, Line
+
+GROUPS = ("startup", "meshes", "stacks", "output", "faults")
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="benchmarks.run", description="Measures speed and size.")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"some of: {', '.join(GROUPS)}")
+    parser.add_argument("--quick", action="store_true", help="few runs: to see that all of it works")
+    parser.add_argument("--json", type=Path, default=BENCHMARKS / "results" / "latest.json", metavar="FILE")
+    options = parser.parse_args(argv)
+    unknown = [name for name in options.groups if name not in GROUPS]
+    if unknown:
+        parser.error(f"no group {unknown[0]!r}; groups: {', '.join(GROUPS)}")
+    lines: list[Line] = []
+    broken: list[str] = []
+    started = time.time()
+    for name in options.groups or GROUPS:
+        print(f"{name} ...", file=sys.stderr, flush=True)
+        try:
+            anyio.run(_collect, name, options.quick, lines)
+        except Exception as error:
+            broken.append(name)
+            traceback.print_exception(error)
+    _print(lines)
+    report = {
+        "milkweed": milkweed.__version__,
+        "started_at": started,
+        "elapsed_s": time.time() - started,
+        "quick": options.quick,
+        "machine": _machine(),
+        "lines": [line.as_json() for line in lines],
+        "broken": broken,
+    }
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"written to {options.json}", file=sys.stderr)
+    if broken:
+        print(f"could not be measured: {', '.join(broken)}", file=sys.stderr)
+    return 1 if broken else 0
+
+
+async def _collect(name: str, quick: bool, lines: list[Line]) -> None:
+    async for line in importlib.import_module(f"{__package__}.{name}").run(quick=quick):
+        lines.append(line)  # noqa: PERF401 - what was measured before a failure counts
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "cpus": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "load_1_min": round(os.getloadavg()[0], 2),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
+
+
+COLUMNS = ("group", "measured", "median", "spread", "runs", "target", "verdict", "note")
+
+
+def _print(lines: Sequence[Line]) -> None:
+    rows = [_cells(line) for line in lines]
+    if not sys.stdout.isatty():
+        for row in (COLUMNS, *rows):
+            print("\t".join(row))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(header_style="bold", box=None, pad_edge=False)
+    for at, column in enumerate(COLUMNS):
+        table.add_column(column, justify="right" if 1 < at < 6 else "left")
+    for row in rows:
+        style = {"met": "green", "missed": "red"}.get(row[6], "")
+        table.add_row(*row[:6], f"[{style}]{row[6]}[/]" if style else row[6], row[7])
+    Console().print(table)
+
+
+def _cells(line: Line) -> tuple[str, ...]:
+    low, high = line.spread
+    target = "" if line.target is None else f"<= {_number(line.target)} {line.unit}"
+    spread = f"{_number(low)}..{_number(high)}"
+    measured = f"{_number(line.measured)} {line.unit}"
+    return (line.group, line.name, measured, spread, str(len(line.values)), target, line.verdict, line.note)
+
+
+def _number(value: float) -> str:
+    if value >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 20 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

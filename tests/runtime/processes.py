@@ -1,0 +1,39 @@
+"""What tests ask of the machine: which processes, namespaces and links are there."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+
+from milkweed.runtime.schedulers.processes import marked, start_time
+
+
+def alive(pid: int) -> bool:
+    return start_time(pid) is not None
+
+
+def of_mesh(mesh: str) -> list[int]:
+    """Pids of everything that a mesh's hosts run: guards, agents, ranks and their children."""
+    return list(marked(lambda host_id: host_id.rpartition(".")[0] == mesh))
+
+
+def keeper_of(mesh: str) -> int | None:
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if b"milkweed.runtime.keeper" in words and mesh.encode() in words and alive(int(name)):
+                return int(name)
+    return None
+
+
+async def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
+    """Returns once the condition holds; a test fails when it does not within that time."""
+    with anyio.fail_after(within_s):
+        while not condition():
+            await anyio.sleep(0.01)

@@ -1,0 +1,353 @@
+"""Meshes of real processes, through the client."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from pathlib import Path
+
+import anyio
+import pytest
+
+from milkweed.runtime.client import Mesh, Meshes, open_meshes
+from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound, Unavailable
+from milkweed.runtime.paths import Places
+from milkweed.runtime.records import MeshSpec, RankView, RunRequest, RunView
+
+from .processes import alive, eventually, keeper_of, of_mesh
+
+pytestmark = pytest.mark.anyio
+
+SLEEP = ("sleep", "1000")
+
+
+def spec(workspace: Path, name: str = "t", hosts: int = 2, procs: int = 2, **more: object) -> MeshSpec:
+    return MeshSpec(name, hosts, procs, workspace=str(workspace), **more)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+async def mesh(meshes: Meshes, tmp_path: Path) -> Mesh:
+    return await meshes.allocate(spec(tmp_path))
+
+
+async def finished(mesh: Mesh, request: RunRequest, within_s: float = 20.0) -> RunView:
+    started = await mesh.start_run(request)
+    return await mesh.wait_run(started.run, timeout_s=within_s)
+
+
+async def text_of(mesh: Mesh, run: str) -> list[str]:
+    return [one.data.decode() for one in await mesh.read_output(run)]
+
+
+async def pids_of(mesh: Mesh, run: str) -> list[int]:
+    """Pids of all ranks, once all have started."""
+    pids: list[int] = []
+    with anyio.fail_after(10):
+        while True:
+            ranks = (await mesh.run(run)).ranks
+            pids = [rank.pid for rank in ranks if rank.pid is not None]
+            if len(pids) == len(ranks):
+                return pids
+            await anyio.sleep(0.01)
+
+
+async def test_each_rank_gets_its_place_and_writes_its_own_output(mesh: Mesh) -> None:
+    script = 'echo "$RANK/$WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $(pwd) $X"'
+    view = await finished(mesh, RunRequest((), script=script, env={"X": "y"}))
+    assert view.state == "succeeded"
+    cwd = (await mesh.view()).spec.workspace
+    assert await text_of(mesh, view.run) == [f"{r}/4 {r % 2} 127.0.0.1 {cwd} y\n" for r in range(4)]
+
+
+async def test_a_failure_is_told_with_its_exit_and_its_peers_are_ended(mesh: Mesh) -> None:
+    script = 'if [ "$RANK" = 3 ]; then exit 7; fi; exec sleep 1000'
+    view = await finished(mesh, RunRequest((), script=script))
+    assert (view.state, view.reason) == ("failed", "ranks 3 failed")
+    assert view.ranks[3].exit is not None
+    assert view.ranks[3].exit.code == 7
+    assert {rank.exit.ended_by for rank in view.ranks[:3] if rank.exit} == {"peer_failed"}
+
+
+async def test_independent_ranks_go_on_when_asked(mesh: Mesh) -> None:
+    script = 'if [ "$RANK" = 0 ]; then exit 1; fi; exec sleep 1000'
+    run = (await mesh.start_run(RunRequest((), script=script, keep_going=True))).run
+    pids = await pids_of(mesh, run)
+    assert (await mesh.wait_run(run, timeout_s=6.0)).state == "running"
+    assert all(alive(pid) for pid in pids[1:])
+
+
+async def test_a_cancelled_run_ends_with_all_it_started(mesh: Mesh) -> None:
+    script = "trap '' TERM; sleep 1000 & setsid sleep 1000 & sleep 1000"
+    run = (await mesh.start_run(RunRequest((), script=script, launcher="per_host"))).run
+    await eventually(lambda: len(of_mesh(mesh.id)) >= 2 * 2 + 2 * 4)
+    view = await mesh.cancel_run(run, grace_s=0.1)
+    assert view.state == "cancelled"
+    assert len(of_mesh(mesh.id)) == 4
+    assert (await mesh.cancel_run(run)).state == "cancelled"
+
+
+async def test_a_run_past_its_time_is_ended_and_says_so(mesh: Mesh) -> None:
+    view = await finished(mesh, RunRequest(SLEEP, timeout_s=0.1))
+    assert (view.state, view.reason) == ("failed", "timed out")
+
+
+async def test_waiting_for_output_ends_with_the_line(mesh: Mesh, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    run = (await mesh.start_run(RunRequest((), "single", script=f"echo ready; cat {go}; sleep 1000"))).run
+    await mesh.wait_run(run, until="output", pattern="^ready$", timeout_s=20)
+    async with anyio.create_task_group() as group:
+
+        async def wait() -> None:
+            await mesh.wait_run(run, until="output", pattern="step [0-9]+", timeout_s=20)
+            group.cancel_scope.cancel()
+
+        group.start_soon(wait)
+        await anyio.to_thread.run_sync(go.write_text, "step 12\n")
+        await anyio.sleep(20)
+    assert await text_of(mesh, run) == ["ready\nstep 12\n"]
+
+
+async def test_torchrun_starts_the_ranks_and_they_are_known(mesh: Mesh, tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text(
+        "import os, torch, torch.distributed as dist\n"
+        "dist.init_process_group('gloo')\n"
+        "x = torch.ones(1) * dist.get_rank(); dist.all_reduce(x)\n"
+        "print(os.environ['RANK'], os.environ['GROUP_RANK'], int(x.item()))\n"
+        "dist.destroy_process_group()\n"
+    )
+    view = await finished(mesh, RunRequest(("t.py",), "torchrun"), within_s=90)
+    assert view.state == "succeeded", await text_of(mesh, view.run)
+    assert [re.sub(r"(?m)^\[.*\n", "", text) for text in await text_of(mesh, view.run)] == [
+        "0 0 6\n",
+        "1 0 6\n",
+        "2 1 6\n",
+        "3 1 6\n",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (RunRequest(("pyhton3", "x.py")), "command_not_found"),
+        (RunRequest(("true",), cwd="/no/such/place"), "file_not_found"),
+        (RunRequest(("true",), ranks="4"), "rank_not_found"),
+        (RunRequest(("true",), ranks="hosts=9"), "host_not_found"),
+    ],
+)
+async def test_a_run_that_cannot_start_is_refused_without_effect(
+    mesh: Mesh, request_: RunRequest, code: str
+) -> None:
+    with pytest.raises((NotFound, InvalidArgument)) as caught:
+        await mesh.start_run(request_)
+    assert caught.value.code == code
+    assert await mesh.runs() == ()
+
+
+async def test_allocating_again_gives_the_same_mesh_and_other_words_are_refused(
+    meshes: Meshes, mesh: Mesh, tmp_path: Path
+) -> None:
+    assert (await meshes.allocate(spec(tmp_path))).id == mesh.id
+    with pytest.raises(Conflict, match="name_in_use"):
+        await meshes.allocate(spec(tmp_path, hosts=3))
+
+
+async def test_two_clients_that_allocate_at_once_get_one_mesh(places: Places, tmp_path: Path) -> None:
+    found: list[str] = []
+    async with open_meshes(places) as one, open_meshes(places) as two:
+
+        async def allocate(client: Meshes) -> None:
+            found.append((await client.allocate(spec(tmp_path))).id)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(allocate, one)
+            group.start_soon(allocate, two)
+        assert found[0] == found[1]
+        assert len(of_mesh(found[0])) == 4
+        mesh = await one.get(found[0])
+        run = (await mesh.start_run(RunRequest(SLEEP))).run
+        assert (await (await two.get(found[0])).cancel_run(run)).state == "cancelled"
+        await mesh.release()
+        with pytest.raises(Conflict, match="mesh_released"):
+            await (await two.get(found[0])).start_run(RunRequest(SLEEP))
+
+
+@pytest.mark.parametrize(
+    ("hosts", "procs", "options", "says"),
+    [(600, 1, {}, "at most 512"), (1, 1, {"colour": "red"}, "no option"), (1, 1, {"isolation": "vm"}, "one of")],
+)
+async def test_a_mesh_that_cannot_be_had_is_refused_without_effect(
+    meshes: Meshes, tmp_path: Path, hosts: int, procs: int, options: dict[str, str], says: str
+) -> None:
+    with pytest.raises(InvalidArgument, match=says):
+        await meshes.allocate(spec(tmp_path, hosts=hosts, procs=procs, options=options))
+    assert await meshes.list() == ()
+
+
+async def test_a_release_ends_everything_and_the_output_stays(meshes: Meshes, mesh: Mesh) -> None:
+    done = await finished(mesh, RunRequest(("echo", "kept"), "single"))
+    run = (await mesh.start_run(RunRequest(SLEEP))).run
+    await pids_of(mesh, run)
+    released = await mesh.release()
+    assert released.runs_ended == (run,)
+    assert released.processes_ended >= 4
+    assert of_mesh(mesh.id) == []
+    await eventually(lambda: keeper_of(mesh.id) is None)
+    assert (await mesh.run(run)).state == "cancelled"
+    assert await text_of(mesh, done.run) == ["kept\n"]
+    assert await meshes.list() == ()
+    with pytest.raises(Conflict, match="mesh_released"):
+        await mesh.release()
+
+
+async def test_a_run_outlives_its_client_and_the_next_one_has_all_of_it(places: Places, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    async with open_meshes(places) as first:
+        mesh = await first.allocate(spec(tmp_path, hosts=1, procs=1))
+        run = (await mesh.start_run(RunRequest((), script=f"echo before; cat {go}; echo after"))).run
+    async with open_meshes(places) as second:
+        assert [view.mesh for view in await second.list()] == [mesh.id]
+        mesh = await second.find_run(run)
+        await anyio.to_thread.run_sync(go.write_text, "between\n")
+        assert (await mesh.wait_run(run, timeout_s=20)).state == "succeeded"
+        assert await text_of(mesh, run) == ["before\nbetween\nafter\n"]
+        await mesh.release()
+
+
+async def test_a_killed_keeper_comes_back_and_knows_what_happened_meanwhile(mesh: Mesh, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    run = (await mesh.start_run(RunRequest((), "single", script=f"cat {go}; exit 3"))).run
+    await pids_of(mesh, run)
+    keeper = keeper_of(mesh.id)
+    assert keeper is not None
+    os.kill(keeper, signal.SIGKILL)
+    await anyio.to_thread.run_sync(go.write_text, "x\n")
+    await eventually(lambda: keeper_of(mesh.id) not in (None, keeper), within_s=2.0)
+    with anyio.fail_after(10):
+        while (view := await still_there(mesh, run)).state == "running":
+            await anyio.sleep(0.02)
+    assert (view.state, view.ranks[0].exit and view.ranks[0].exit.code) == ("failed", 3)
+    assert (await mesh.view()).state == "ready"
+
+
+async def still_there(mesh: Mesh, run: str) -> RunView:
+    """The run; a call that a dying keeper did not answer is made again."""
+    while True:
+        try:
+            return await mesh.run(run)
+        except Unavailable:
+            await anyio.sleep(0.01)
+
+
+async def test_a_failure_seen_by_no_keeper_still_ends_the_peers(mesh: Mesh, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    script = f'if [ "$RANK" = 1 ]; then cat {go}; exit 3; fi; exec sleep 1000'
+    run = (await mesh.start_run(RunRequest((), script=script))).run
+    await pids_of(mesh, run)
+    keeper = keeper_of(mesh.id)
+    assert keeper is not None
+    os.kill(keeper, signal.SIGKILL)
+    await anyio.to_thread.run_sync(go.write_text, "x\n")
+    with anyio.fail_after(20):
+        while (view := await still_there(mesh, run)).state == "running":
+            await anyio.sleep(0.05)
+    assert view.ranks[1].exit is not None
+    assert view.ranks[1].exit.code == 3
+
+
+@pytest.mark.parametrize("victim", ["agent", "guard"])
+async def test_a_killed_host_is_told_and_its_ranks_are_reaped_and_others_unharmed(mesh: Mesh, victim: str) -> None:
+    run = (await mesh.start_run(RunRequest(SLEEP, "per_host", keep_going=True))).run
+    pids = await pids_of(mesh, run)
+    agent = (await mesh.view()).hosts[1].agent_pid
+    assert agent is not None
+    parent = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(agent if victim == "agent" else parent, signal.SIGKILL)
+    with anyio.fail_after(10):
+        while (view := await mesh.view()).state != "degraded":
+            await anyio.sleep(0.01)
+    assert [host.state for host in view.hosts] == ["ready", "lost"]
+    assert view.reason.startswith("host 1 lost")
+    await eventually(lambda: not alive(pids[1]))
+    assert alive(pids[0])
+    states = [rank.state for rank in (await mesh.run(run)).ranks]
+    assert states[0] == "running"
+    assert states[1] in ("lost", "ended")
+    with pytest.raises(Unavailable, match="host_lost"):
+        await mesh.start_run(RunRequest(SLEEP))
+    again = await finished(mesh, RunRequest(("echo", "alive"), ranks="hosts=0"))
+    assert again.state == "succeeded"
+    assert all(isinstance(rank, RankView) for rank in again.ranks)
+
+
+async def test_everything_killed_at_once_is_swept_by_the_release(meshes: Meshes, mesh: Mesh) -> None:
+    run = (await mesh.start_run(RunRequest(SLEEP))).run
+    ranks = set(await pids_of(mesh, run))
+    keeper = keeper_of(mesh.id)
+    assert keeper is not None
+    for pid in [keeper, *(pid for pid in of_mesh(mesh.id) if pid not in ranks)]:
+        os.kill(pid, signal.SIGKILL)
+    with anyio.fail_after(20):
+        while True:
+            try:
+                await (await meshes.get(mesh.id)).release()
+                break
+            except Unavailable:
+                await anyio.sleep(0.05)
+    assert of_mesh(mesh.id) == []
+    await eventually(lambda: keeper_of(mesh.id) is None)
+
+
+@pytest.mark.parametrize("keeper_dies", [False, True], ids=["keeper", "no keeper"])
+async def test_the_end_of_the_lease_ends_everything_whoever_is_alive(
+    places: Places, tmp_path: Path, keeper_dies: bool
+) -> None:
+    async with open_meshes(places) as meshes:
+        mesh = await meshes.allocate(spec(tmp_path, lease_minutes=2.5 / 60))
+        run = (await mesh.start_run(RunRequest(SLEEP))).run
+        await pids_of(mesh, run)
+    if keeper_dies:
+        keeper = keeper_of(mesh.id)
+        assert keeper is not None
+        os.kill(keeper, signal.SIGKILL)
+    await eventually(lambda: of_mesh(mesh.id) == [])
+    async with open_meshes(places) as meshes:
+        with anyio.fail_after(10):
+            while await meshes.list():
+                await anyio.sleep(0.02)
+        mesh = await meshes.get(mesh.id)
+        view = await mesh.view()
+        assert (view.state, view.reason) == ("released", "the lease ended")
+        assert (await mesh.run(run)).state == "cancelled"
+
+
+async def test_a_lease_can_be_extended_but_not_for_ever(mesh: Mesh) -> None:
+    before = (await mesh.view()).lease_left_s
+    assert (await mesh.extend_lease(10)).lease_left_s == pytest.approx(before + 600, abs=5)
+    with pytest.raises(InvalidArgument, match="the most is 168 h"):
+        await mesh.extend_lease(8 * 24 * 60)
+
+
+async def test_files_are_listed_read_and_fetched(mesh: Mesh, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "a.txt").write_text("hello\n")
+    listing = (await mesh.list_files("out"))[1]
+    assert [entry.name for entry in listing.entries] == ["a.txt"]  # type: ignore[union-attr]
+    assert (await mesh.read_file("out/a.txt", host=1)).text == "hello\n"
+    target = tmp_path / "fetched"
+
+    async def report(done: float, total: float | None, message: str) -> None:
+        assert done <= (total or 0)
+
+    fetched = await mesh.fetch("out", hosts=(0, 1), destination=str(target), report=report)
+    assert (target / "1" / "out" / "a.txt").read_text() == "hello\n"
+    assert [one.unchanged for one in fetched] == [False, False]
+    again = await mesh.fetch("out", hosts=(0,), destination=str(target), report=report)
+    assert [one.unchanged for one in again] == [True]
+    (target / "0" / "out" / "a.txt").write_text("mine\n")
+    with pytest.raises(Conflict, match="file_exists"):
+        await mesh.fetch("out", hosts=(0,), destination=str(target), report=report)

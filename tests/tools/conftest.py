@@ -1,0 +1,44 @@
+"""Tools as an agent calls them, on meshes in memory."""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from milkweed.runtime.records import MeshSpec
+from milkweed.tools.registry import Answer, Call, Registry
+
+from tests.fakes import FakeMesh, FakeMeshes
+
+Ask = Callable[..., Awaitable[Any]]
+
+
+@pytest.fixture
+def meshes() -> FakeMeshes:
+    return FakeMeshes()
+
+
+@pytest.fixture
+def reports() -> list[str]:
+    """What the tools reported."""
+    return []
+
+
+@pytest.fixture
+def ask(meshes: FakeMeshes, reports: list[str]) -> Ask:
+    """`await ask("list_meshes")`: the answer of a tool, its arguments checked."""
+    registry = Registry.load()
+
+    async def report(done: float, total: float | None, message: str) -> None:
+        reports.append(message)
+
+    async def ask(tool: str, /, **arguments: Any) -> Answer:
+        return await registry.find(tool)(Call(meshes, report, "tester"), arguments)  # type: ignore[arg-type]
+
+    return ask
+
+
+@pytest.fixture
+async def mesh(meshes: FakeMeshes) -> FakeMesh:
+    """Two hosts with two ranks each."""
+    return await meshes.allocate(MeshSpec("demo", 2, 2, workspace="/ws"), wait_s=1)

@@ -1,0 +1,172 @@
+"""The toolset mesh, on meshes in memory."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
+from milkweed.runtime.records import Exit, HostView, MeshSpec
+from milkweed.tools.results import RESULT_BYTES
+
+from tests.fakes import FakeMesh, FakeMeshes, event
+from tests.tools.conftest import Ask
+
+pytestmark = pytest.mark.anyio
+
+
+async def test_a_mesh_is_allocated(ask: Ask, meshes: FakeMeshes, tmp_path: Path) -> None:
+    result = await ask("allocate_mesh", name="demo", hosts=2, procs_per_host=3, workspace=str(tmp_path))
+    assert (result.state, result.world_size, result.engine) == ("ready", 6, "embedded")
+    spec = meshes.meshes[result.mesh].state.spec
+    assert spec == MeshSpec("demo", 2, 3, "local", "embedded", str(tmp_path), "shared", 60.0, {})
+    assert "run_on_mesh" in result.next
+
+
+async def test_the_same_call_again_gives_the_same_mesh(ask: Ask) -> None:
+    first = await ask("allocate_mesh", name="demo", hosts=2)
+    assert (await ask("allocate_mesh", name="demo", hosts=2)).mesh == first.mesh
+    with pytest.raises(Conflict, match="name_in_use"):
+        await ask("allocate_mesh", name="demo", hosts=3)
+
+
+async def test_the_workspace_is_the_working_directory_where_none_is_named(
+    ask: Ask, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sub").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert (await ask("allocate_mesh", name="a")).workspace == str(tmp_path)
+    assert (await ask("allocate_mesh", name="b", workspace="sub")).workspace == str(tmp_path / "sub")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"hosts": 0},
+        {"hosts": 10_000},
+        {"procs_per_host": 0},
+        {"procs_per_host": 257},
+        {"hosts": 512, "procs_per_host": 2},
+        {"lease_minutes": 0},
+        {"lease_minutes": -1},
+        {"lease_minutes": 10_081},
+        {"name": "Demo"},
+        {"name": ""},
+        {"name": "x" * 33},
+        {"engine": "monarch"},
+        {"engine": "warp"},
+        {"workspace_mode": "mount"},
+        {"workspace_mode": "copy"},
+        {"workspace_mode": "nonsense"},
+        {"workspace": "/no/such/directory"},
+        {"workspace": "/etc/hostname"},
+        {"workspace": "a\0b"},
+        {"options": {"isolation": 1}},
+    ],
+)
+async def test_a_wrong_argument_allocates_nothing(
+    ask: Ask, meshes: FakeMeshes, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidArgument):
+        await ask("allocate_mesh", **{"name": "demo", **wrong})
+    assert not meshes.meshes
+
+
+async def test_a_dry_run_allocates_nothing(ask: Ask, meshes: FakeMeshes) -> None:
+    result = await ask("allocate_mesh", name="demo", hosts=4, procs_per_host=2, dry_run=True)
+    assert (result.state, result.mesh, result.world_size) == ("planned", "", 8)
+    assert "4 host agents" in result.would_start[0]
+    assert not meshes.meshes
+    with pytest.raises(InvalidArgument):
+        await ask("allocate_mesh", name="demo", hosts=1024, procs_per_host=2, dry_run=True)
+
+
+async def test_a_dry_run_tells_of_the_mesh_it_would_give(ask: Ask) -> None:
+    live = await ask("allocate_mesh", name="demo")
+    assert live.mesh in (await ask("allocate_mesh", name="demo", dry_run=True)).warnings[0]
+
+
+async def test_meshes_are_listed(ask: Ask, mesh: FakeMesh) -> None:
+    result = await ask("list_meshes")
+    assert [(item.mesh, item.state, item.hosts) for item in result.meshes] == [(mesh.id, "ready", 2)]
+    await ask("release_mesh", mesh="demo")
+    empty = await ask("list_meshes")
+    assert empty.content() == {"meshes": [], "next": "allocate_mesh gives one."}
+
+
+async def test_the_status_tells_hosts_runs_and_events(ask: Ask, mesh: FakeMesh) -> None:
+    mesh.happened = (event("rank_exited", run="run-a", rank=3, exit=Exit(signal=9)),)
+    hosts = (mesh.state.hosts[0], replace(mesh.state.hosts[1], state="lost", reason="its agent was killed"))
+    mesh.state = replace(mesh.state, state="degraded", hosts=hosts, reason="host 1 is lost")
+    await ask("run_on_mesh", mesh="demo", command="python train.py")
+    result = await ask("mesh_status", mesh=mesh.id)
+    assert (result.state, result.reason) == ("degraded", "host 1 is lost")
+    assert result.hosts_by_state == {"ready": "0", "lost": "1"}
+    assert (result.host_list[0].host, result.host_list[0].reason) == (1, "its agent was killed")
+    assert result.runs[0].command == "python train.py"
+    assert result.events == ["22:13:20Z host 0 rank_exited run-a rank 3 SIGKILL"]
+
+
+async def test_the_status_of_a_large_mesh_in_trouble_is_small(ask: Ask, meshes: FakeMeshes) -> None:
+    long = '"\\' * 400
+    mesh = await meshes.allocate(MeshSpec("x" * 32, 512, 1, workspace="/" + "w" * 200), wait_s=1)
+    hosts = tuple(
+        HostView(k, "h" * 64, "10.0.0.1", "lost" if k % 2 else "ready", reason=long) for k in range(512)
+    )
+    mesh.state = replace(mesh.state, state="degraded", hosts=hosts, reason=long, warnings=(long,) * 9)
+    mesh.happened = tuple(event("output_capped", run="run-a", detail=long) for _ in range(50))
+    for _ in range(30):
+        await ask("run_on_mesh", mesh=mesh.id, command=["python", long])
+    for tool in ("mesh_status", "list_runs", "list_meshes"):
+        content = (await ask(tool, **({} if tool == "list_meshes" else {"mesh": mesh.id}))).content()
+        assert len(json.dumps(content, ensure_ascii=False).encode()) <= RESULT_BYTES, tool
+
+
+async def test_many_meshes_are_listed_in_little(ask: Ask, meshes: FakeMeshes) -> None:
+    for number in range(60):
+        await meshes.allocate(MeshSpec(f"mesh-{number}-{'x' * 20}", 1, 1, workspace="/w" * 100), wait_s=1)
+    result = await ask("list_meshes")
+    assert len(json.dumps(result.content()).encode()) <= RESULT_BYTES
+    assert result.more == 60 - len(result.meshes)
+    assert len(result.summary()) < 400
+
+
+async def test_a_lease_is_extended(ask: Ask, mesh: FakeMesh) -> None:
+    assert (await ask("extend_lease", mesh="demo", minutes=120)).lease_left_s == 7200
+    for minutes in (0, -5, 20_000):
+        with pytest.raises(InvalidArgument):
+            await ask("extend_lease", mesh="demo", minutes=minutes)
+
+
+async def test_a_lease_that_ends_soon_is_said(ask: Ask, mesh: FakeMesh) -> None:
+    mesh.state = replace(mesh.state, lease_left_s=100.0)
+    assert "extend_lease" in (await ask("mesh_status", mesh="demo")).next
+
+
+async def test_a_release_tells_what_it_ended(ask: Ask, meshes: FakeMeshes, mesh: FakeMesh) -> None:
+    meshes.on_start = lambda run: None  # type: ignore[method-assign]
+    running = await ask("run_on_mesh", mesh="demo", command="sleep 60", wait_s=0)
+    result = await ask("release_mesh", mesh=mesh.id)
+    assert (result.state, result.runs_ended) == ("released", [running.run])
+    assert result.content()["state"] == "released"
+    again = await ask("release_mesh", mesh=mesh.id)
+    assert again.reason == "it was released before"
+
+
+async def test_an_unknown_mesh_is_an_error_that_names_the_others(ask: Ask, mesh: FakeMesh) -> None:
+    for tool, more in (
+        ("mesh_status", {}),
+        ("release_mesh", {}),
+        ("extend_lease", {"minutes": 5}),
+        ("list_runs", {}),
+    ):
+        with pytest.raises(NotFound, match=f"no mesh 'nope'; meshes: {mesh.id}"):
+            await ask(tool, mesh="nope", **more)
+
+
+async def test_schedulers_are_told_with_the_reason(ask: Ask) -> None:
+    local, slurm = (await ask("list_schedulers")).schedulers
+    assert (local.scheduler, local.available) == ("local", True)
+    assert slurm.reason == "there is no sbatch here"

@@ -1,0 +1,166 @@
+"""The outcome of a run, assembled from what is known; small whatever the ranks did."""
+
+import json
+
+import pytest
+
+from milkweed.runtime.records import EndReason, Exit, OutputSlice, RankState, RankView, RunState, RunView
+from milkweed.tools.outcome import describe_item, describe_run, tail_bytes
+from milkweed.tools.results import RESULT_BYTES, RunResult
+
+TRACEBACK = b"""\
+Traceback (most recent call last):
+  File "/ws/train.py", line 7, in <module>
+    main()
+  File "/ws/train.py", line 4, in main
+    raise ValueError("rank %d is bad")
+ValueError: rank %d is bad
+"""
+
+
+def rank(number: int, state: RankState = "succeeded", *, at: float = 10.0, **exit_: object) -> RankView:
+    ended = Exit(**(exit_ or {"code": 0})) if state not in ("running", "pending") else None  # type: ignore[arg-type]
+    return RankView(number, number // 2, state, 100 + number, ended, 1.0, at if ended else None)
+
+
+def run(state: RunState, *ranks: RankView, reason: str = "", warnings: tuple[str, ...] = ()) -> RunView:
+    ended = None if state in ("running", "queued") else 12.5
+    return RunView("run-a", "mesh-a", state, "spmd", "python train.py", ranks, 2.0, ended, reason, warnings)
+
+
+def outcome(view: RunView, outputs: dict[int, bytes] | None = None) -> RunResult:
+    slices = [
+        OutputSlice(number, 0, data, len(data), len(data), view.ended_at is not None)
+        for number, data in (outputs or {}).items()
+    ]
+    return describe_run(view, slices, now=20.0, lease_left_s=100.4, workspace="/ws")
+
+
+def size(result: RunResult) -> int:
+    return len(json.dumps(result.content(), ensure_ascii=False).encode())
+
+
+def test_a_run_that_went_well_says_little() -> None:
+    result = outcome(run("succeeded", rank(0), rank(1)), {0: b"loss 1\n", 1: b"loss 1\n"})
+    assert result.content() == {
+        "run": "run-a",
+        "mesh": "mesh-a",
+        "state": "succeeded",
+        "ranks": {"succeeded": "0-1"},
+        "output_tail": "ranks 0-1:\nloss 1",
+        "command": "python train.py",
+        "duration_s": 10.5,
+        "lease_left_s": 100.0,
+    }
+    assert result.summary() == "run-a: succeeded after 10.5 s"
+
+
+def test_the_first_failure_is_told_with_its_traceback() -> None:
+    view = run(
+        "failed",
+        rank(0, "ended", signal=15, ended_by="peer_failed"),
+        rank(1, "failed", at=5.0, code=1),
+        rank(2, "failed", at=4.0, code=1),
+    )
+    result = outcome(view, {0: b"", 1: TRACEBACK.replace(b"%d", b"1"), 2: TRACEBACK.replace(b"%d", b"2")})
+    assert result.ranks == {"failed": "1-2", "ended": "0"}
+    assert result.first_failure is not None
+    assert (result.first_failure.rank, result.first_failure.host) == (2, 1)
+    assert result.first_failure.exit == "exit 1"
+    assert result.first_failure.exception == "ValueError: rank 2 is bad"
+    assert "train.py:4" in result.first_failure.traceback
+    assert [(group.ranks, group.exit) for group in result.failure_groups] == [("1-2", "exit 1")]
+    assert "ranks='2'" in result.next
+    assert len(result.summary().splitlines()) == 3
+
+
+def test_the_fields_come_in_the_order_in_which_they_help() -> None:
+    view = run("failed", rank(0, "failed", code=3), rank(1, "failed", signal=9), reason="2 ranks failed")
+    names = list(outcome(view, {0: b"x\n", 1: b"y\n"}).content())
+    wanted = [
+        "state",
+        "reason",
+        "ranks",
+        "first_failure",
+        "failure_groups",
+        "output_tail",
+        "duration_s",
+        "next",
+    ]
+    assert [name for name in names if name in wanted] == wanted
+
+
+def test_ranks_that_failed_differently_are_groups() -> None:
+    ranks = [
+        rank(0, "failed", at=9.0, code=1),
+        rank(1, "failed", at=3.0, signal=11),
+        rank(2, "failed", code=1),
+    ]
+    result = outcome(run("failed", *ranks))
+    assert [(group.ranks, group.exit) for group in result.failure_groups] == [
+        ("1", "SIGSEGV"),
+        ("0,2", "exit 1"),
+    ]
+
+
+@pytest.mark.parametrize("why", ["cancelled", "timeout", "released", "lease_ended"])
+def test_ranks_that_we_ended_did_not_fail(why: EndReason) -> None:
+    ranks = [rank(number, "ended", signal=15, ended_by=why) for number in range(3)]
+    result = outcome(run("cancelled", *ranks, reason="cancelled"))
+    assert result.first_failure is None
+    assert result.failure_groups == []
+    assert "reason" not in result.content()
+    assert result.ranks == {"ended": "0-2"}
+
+
+def test_a_running_run_has_a_cursor_and_the_calls_that_help() -> None:
+    result = outcome(run("running", rank(0, "running"), rank(1)), {0: b"abc\n", 1: b"abcdef\n"})
+    assert result.cursor == "0@4;1@7"
+    assert result.duration_s == 18.0
+    for call in ("wait_for_run", "stack_dump", "cancel_run"):
+        assert call in result.next
+
+
+def nasty_outputs(ranks: int) -> dict[int, bytes]:
+    line = '\x1b[31m"\\\u2603\U0001f4a5'.encode() * 20 + b"\x00\xff\xfe\r50%\r"
+    body = b"\n".join(b"%d " % number + line for number in range(60))
+    return {
+        number: body + b"rank %d\n" % number + TRACEBACK.replace(b"%d", b'\\"\xf0\x9f\x92\xa5' * 200)
+        for number in range(ranks)
+    }
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 64, 512])
+def test_the_outcome_is_small_whatever_the_ranks_wrote(ranks: int) -> None:
+    members = [
+        rank(number, "failed" if number % 2 else "succeeded", code=number % 7 + 1) for number in range(ranks)
+    ]
+    long = '\\"\U0001f4a5' * 5000
+    view = run("failed", *members, reason=long, warnings=(long,) * 40)
+    outputs = {number: data[-tail_bytes(ranks) :] for number, data in nasty_outputs(ranks).items()}
+    result = outcome(view, outputs)
+    assert size(result) <= RESULT_BYTES
+    assert len(result.summary()) < 800
+    assert len(result.summary().splitlines()) <= 3
+    if ranks > 1:
+        assert result.first_failure is not None
+
+
+def test_the_tail_of_a_failed_run_is_there_in_a_nasty_one() -> None:
+    result = outcome(run("failed", rank(0, "failed", code=1)), nasty_outputs(1))
+    assert result.output_tail
+    assert result.first_failure is not None
+    assert result.first_failure.exception.startswith("ValueError: ")
+
+
+def test_bytes_read_from_each_rank_shrink_with_their_count() -> None:
+    assert tail_bytes(1) == 16_384
+    assert tail_bytes(1024) == 2_048
+    assert tail_bytes(0) == 16_384
+
+
+def test_a_run_in_a_list_is_short() -> None:
+    ranks = [rank(number, "failed" if number % 2 else "succeeded", code=number % 2) for number in range(512)]
+    item = describe_item(run("failed", *ranks, reason="x" * 1000), now=30.0)
+    assert len(json.dumps(item.model_dump())) < 700
+    assert (item.duration_s, item.age_s) == (10.5, 28.0)
