@@ -35,6 +35,7 @@ from .keeper.reader import Reader, choose_ranks, read_from_disk
 from .keeper.run_control import RunControl
 from .paths import MeshPaths, Places
 from .records import MeshSpec, MeshView, OutputSlice, ProcessStacks, RunRequest, RunView
+from .retention import forget_old
 from .schedulers import SchedulerView
 from .schedulers.processes import start_time, wait_gone
 from .tasks import background_tasks
@@ -88,11 +89,12 @@ class Meshes:
             Conflict: name_in_use. InvalidArgument: the scheduler cannot give that.
             Unavailable: allocation_failed, with the reason; nothing is left running then.
         """
-        schedulers.find(spec.scheduler).check("", spec)
+        schedulers.find(spec.scheduler).check(spec)
         view, new = self._index.claim(spec)
         paths = self._places.mesh(view.mesh)
         if new:
             paths.root.mkdir(mode=0o700, parents=True)
+            self._tasks.start_soon(self._forget_old)
         mesh = Mesh(self, view.mesh, paths)
         view = await mesh.wait_ready(wait_s)
         if view.state == "released":
@@ -109,7 +111,7 @@ class Meshes:
         Raises:
             InvalidArgument, Unavailable: what the scheduler cannot give. Conflict: name_in_use.
         """
-        schedulers.find(spec.scheduler).check("", spec)
+        schedulers.find(spec.scheduler).check(spec)
         self._index.check_claim(spec)
 
     async def get(self, mesh: str) -> Mesh:
@@ -149,6 +151,10 @@ class Meshes:
 
     def schedulers(self) -> tuple[SchedulerView, ...]:
         return tuple(schedulers.find(name).describe() for name in schedulers.names())
+
+    async def _forget_old(self) -> None:
+        released = [view.mesh for view in self._index.meshes(released=True) if view.state == "released"]
+        await anyio.to_thread.run_sync(forget_old, [self._places.mesh(mesh).root for mesh in released])
 
     # Used by Mesh.
 

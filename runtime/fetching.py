@@ -16,7 +16,7 @@ from typing import Protocol
 import anyio
 
 from .errors import Conflict, InvalidArgument, MilkweedError, NotFound
-from .file_records import FileChunk, FileDigest, FileEntry, FileListing
+from .file_records import FileChunk, FileDigest, FileListing
 
 __all__ = ["Fetched", "FileSource", "Report", "fetch"]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
 import secrets
 import sqlite3
 import time
@@ -18,9 +19,10 @@ from pathlib import Path
 
 from .codec import from_json, to_json
 from .errors import Conflict, NotFound, Unavailable
+from .filesystems import NETWORK_TYPES, file_system_type
 from .records import HostEvent, MeshSpec, MeshState, MeshView, RunView
 
-__all__ = ["Index", "MeshEvent", "short_id"]
+__all__ = ["KEEPER", "Index", "MeshEvent", "short_id"]
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _BUSY_S = 10.0
@@ -32,6 +34,7 @@ CREATE UNIQUE INDEX IF NOT EXISTS live_names ON meshes (name) WHERE state != 're
 CREATE TABLE IF NOT EXISTS runs (
     run TEXT PRIMARY KEY, mesh TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL, created_at REAL NOT NULL);
 CREATE INDEX IF NOT EXISTS runs_of_mesh ON runs (mesh);
+CREATE TABLE IF NOT EXISTS owner (machine TEXT NOT NULL, host TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (
     mesh TEXT NOT NULL, host INTEGER NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL,
     PRIMARY KEY (mesh, host, seq)) WITHOUT ROWID;
@@ -43,18 +46,29 @@ def short_id(length: int = 3) -> str:
     return "".join(secrets.choice(_LETTERS) for _ in range(length))
 
 
+KEEPER = -1
+
+
 @dataclass(frozen=True, slots=True)
 class MeshEvent:
-    """An event with the host it happened on; host -1 is the keeper itself."""
+    """An event with the host it happened on; `KEEPER` is none of them."""
 
     host: int
     event: HostEvent
 
 
 class Index:
-    """Open as long as its owner; calls are short and safe from many processes (rollback journal, busy wait)."""
+    """Open as long as its owner; calls are short and safe from many processes (rollback journal, busy wait).
 
-    def __init__(self, path: Path) -> None:
+    On a network file system the locks of several machines cannot be relied on: there one machine at a time may
+    have live meshes.
+    """
+
+    def __init__(self, path: Path, *, file_system: str | None = None, machine: str | None = None) -> None:
+        """
+        Raises:
+            Unavailable: index_unreadable, or index_elsewhere: another machine has live meshes in it.
+        """
         try:
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             self._db.execute("PRAGMA synchronous = NORMAL")
@@ -66,6 +80,22 @@ class Index:
                 f"the index {path} cannot be opened: {error}",
                 "Move it away; hosts keep their spools.",
             ) from None
+        if (file_system or file_system_type(path)) in NETWORK_TYPES:
+            self._own(path, machine or _machine_id())
+
+    def _own(self, path: Path, machine: str) -> None:
+        with self._transaction():
+            row = self._db.execute("SELECT machine, host FROM owner").fetchone()
+            if row is not None and row[0] != machine and self.meshes():
+                raise Unavailable(
+                    "index_elsewhere",
+                    f"{path} is on a network file system, and the machine {row[1]} has live meshes in it",
+                    "Release them there, or set MILKWEED_STATE_DIR to a directory of this machine.",
+                )
+            self._db.execute("DELETE FROM owner")
+            self._db.execute(
+                "INSERT INTO owner (machine, host) VALUES (?, ?)", (machine, os.uname().nodename)
+            )
 
     def close(self) -> None:
         self._db.close()
@@ -203,6 +233,16 @@ class Index:
                 [(mesh, host, event.seq, json.dumps(to_json(event))) for event in events],
             )
 
+    def add_keeper_event(self, mesh: str, kind: str, *, run: str = "", detail: str = "") -> None:
+        """An event that no host could tell."""
+        with self._transaction():
+            seq = self.last_seq(mesh, KEEPER) + 1
+            event = HostEvent(seq, time.time(), kind, run, detail=detail)
+            self._db.execute(
+                "INSERT INTO events (mesh, host, seq, event) VALUES (?, ?, ?, ?)",
+                (mesh, KEEPER, seq, json.dumps(to_json(event))),
+            )
+
     def last_seq(self, mesh: str, host: int) -> int:
         row = self._db.execute(
             "SELECT max(seq) FROM events WHERE mesh = ? AND host = ?", (mesh, host)
@@ -220,6 +260,13 @@ class Index:
     def set_state(self, mesh: str, state: MeshState, reason: str) -> None:
         """For a mesh whose keeper is gone for good."""
         self.put_mesh(replace(self.mesh(mesh), state=state, reason=reason), lease_boot="", lease_deadline=0.0)
+
+
+def _machine_id() -> str:
+    try:
+        return Path("/etc/machine-id").read_text().strip()
+    except OSError:
+        return os.uname().nodename
 
 
 def _difference(live: MeshSpec, asked: MeshSpec) -> str:

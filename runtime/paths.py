@@ -1,8 +1,9 @@
 """Where Milkweed keeps things on a machine.
 
 The state directory (index, meshes, output) is `$MILKWEED_STATE_DIR`, else `$XDG_STATE_HOME/milkweed`, else
-`~/.local/state/milkweed`. The runtime directory (sockets) is `$MILKWEED_RUNTIME_DIR`, else
-`$XDG_RUNTIME_DIR/milkweed`, else `/tmp/milkweed-UID`; it is 0700 and ours, since its sockets carry commands.
+`~/.local/state/milkweed`. The runtime directory (sockets) is `$MILKWEED_RUNTIME_DIR`, else `/tmp/milkweed-UID`; it
+is 0700 and ours, since its sockets carry commands. `$XDG_RUNTIME_DIR` is not used: it goes when the user's last
+login ends, while hosts and runs go on, and a server that was started without it would look elsewhere.
 A socket path has at most 107 bytes on Linux, so names in it are short.
 """
 
@@ -15,7 +16,7 @@ from pathlib import Path
 
 from .errors import Unavailable
 
-__all__ = ["MeshPaths", "Places", "SOCKET_PATH_MAX"]
+__all__ = ["SOCKET_PATH_MAX", "MeshPaths", "Places"]
 
 SOCKET_PATH_MAX = 107
 
@@ -67,13 +68,7 @@ class Places:
         env = os.environ
         home_state = Path(env.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
         state = Path(env.get("MILKWEED_STATE_DIR") or home_state / "milkweed")
-        shared = env.get("XDG_RUNTIME_DIR")
-        default = (
-            Path(shared) / "milkweed"
-            if shared and os.path.isdir(shared)
-            else Path(f"/tmp/milkweed-{os.getuid()}")
-        )
-        runtime = Path(env.get("MILKWEED_RUNTIME_DIR") or default)
+        runtime = Path(env.get("MILKWEED_RUNTIME_DIR") or f"/tmp/milkweed-{os.getuid()}")
         return cls(_private_directory(state), _private_directory(runtime))
 
     @property

@@ -311,7 +311,11 @@ class Children:
         asked: set[tuple[int, int]] = set()
         kill_at = time.monotonic() + grace_s
         pause = 0.002
-        while found := find(ptree.snapshot()):
+        empty = 0
+        while empty < 2:
+            found = find(ptree.snapshot())
+            # A process in the midst of an exec shows no environment, and so no marks, for a moment.
+            empty = 0 if found else empty + 1
             killing = time.monotonic() >= kill_at
             if time.monotonic() >= kill_at + _STUCK_S:
                 break

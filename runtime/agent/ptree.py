@@ -126,10 +126,13 @@ def members(
     found: set[int] = set()
     for tree in trees:
         root = table.get(tree.pid)
-        if root is not None and (tree.start_time is None or root.start_time == tree.start_time):
+        same = root is not None and tree.start_time in (None, root.start_time)
+        if same:
             found |= {tree.pid, *descendants(table, [tree.pid])} & ours
+        # While a session has members its id is no new process's pid, so another one there means another session.
+        session = tree.pid if same or root is None else None
         for pid in ours - found:
-            in_session = table[pid].session == tree.pid and not contradicts(marks(pid), tree.marks)
+            in_session = table[pid].session == session and not contradicts(marks(pid), tree.marks)
             if in_session or (tree.marks and carries(marks(pid), tree.marks)):
                 found.add(pid)
     return {pid: table[pid] for pid in found}

@@ -18,7 +18,6 @@ from ..agent.lease import boot_id, boottime_s
 from ..agent.spool import Spool
 from ..codec import from_json, to_json
 from ..errors import Unavailable
-from ..index import Index
 from ..paths import MeshPaths
 from ..records import HostEvent, MeshSpec
 from ..schedulers import HostHandle, HostPlace
@@ -67,7 +66,7 @@ class Allocation:
             self._handles, self._lease = record.handles, (record.lease_boot, record.lease_deadline)
             return self._handles
         await self.scheduler.give_back(self._mesh, self._spec, ())
-        self.scheduler.check(self._mesh, self._spec)
+        self.scheduler.check(self._spec)
         self._paths.sockets.mkdir(mode=0o700, exist_ok=True)
         places = self.scheduler.places(self._mesh, self._spec, self._paths.host)
         started: dict[int, HostHandle] = {}

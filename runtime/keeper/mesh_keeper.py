@@ -150,6 +150,7 @@ class MeshKeeper(Actor):
             return
         link = self._hosts[host]
         if link.state == "lost":
+            self._index.add_keeper_event(self._view.mesh, "host_lost", detail=f"host {host}: {link.reason}")
             link.take(self._allocation.spooled(host))
             self._runs.host_lost(host, time.time())
         lost = [one for one in self._hosts.links.values() if one.state == "lost"]
@@ -164,6 +165,8 @@ class MeshKeeper(Actor):
             self._put("ready", "")
 
     def _put(self, state: MeshState, reason: str) -> None:
+        if state != self._view.state:
+            self._index.add_keeper_event(self._view.mesh, f"mesh_{state}", detail=reason)
         self._view = replace(self._view, state=state, reason=reason, hosts=self._hosts.views())
         boot, deadline = self._allocation.lease
         self._index.put_mesh(self._view, lease_boot=boot, lease_deadline=deadline)

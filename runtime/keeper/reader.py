@@ -13,6 +13,7 @@ from ..mesh import format_ranks
 from ..output import read_slice
 from ..paths import MeshPaths
 from ..records import OutputSlice, ProcessStacks, RankView, RunView
+from ..retention import KEEP_S
 from ..services.files import Files
 from ..services.runs import Runs
 from ..services.stacks import Stacks
@@ -163,7 +164,17 @@ def read_from_disk(
     tail_bytes: int | None,
     max_bytes: int,
 ) -> list[OutputSlice]:
-    """Output of ranks whose host is gone, from the directories it left."""
+    """Output of ranks whose host is gone, from the directories it left.
+
+    Raises:
+        NotFound: output_not_found, it was removed.
+    """
+    for rank in ranks:
+        if not (paths.host(rank.host) / "runs" / run).is_dir():
+            raise NotFound(
+                "output_not_found",
+                f"the output of {run} is no longer there: it is kept for {KEEP_S / 86400:.0f} days after a release",
+            )
     return [
         read_slice(
             paths.host(rank.host),

@@ -64,7 +64,7 @@ class Scheduler(Protocol):
         """What can be had here; reads only, quick."""
         ...
 
-    def check(self, mesh: str, spec: MeshSpec) -> None:
+    def check(self, spec: MeshSpec) -> None:
         """Refuses what cannot be given, before anything is started.
 
         Raises:

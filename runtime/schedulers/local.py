@@ -42,7 +42,7 @@ class LocalScheduler:
             limits=f"hosts x procs_per_host at most {MAX_PROCS}; options: isolation=none|namespaces",
         )
 
-    def check(self, mesh: str, spec: MeshSpec) -> None:
+    def check(self, spec: MeshSpec) -> None:
         if spec.world_size > MAX_PROCS:
             raise InvalidArgument(
                 "invalid_argument",

@@ -59,6 +59,9 @@ class Stacks(Actor):
 
         A process that cannot be dumped, or not within `timeout_s`, has `error` set; the others' stacks are
         given all the same.
+
+        Raises:
+            Unavailable: deadline_exceeded, when not even the processes could be found in time.
         """
         processes = await self._runs.processes(run, ranks)
         targets = await anyio.to_thread.run_sync(find_targets, processes)
@@ -72,7 +75,7 @@ class Stacks(Actor):
             async with self._slots:
                 results[at] = await self._dump_one(target, plan)
 
-        with anyio.move_on_after(timeout_s):
+        with anyio.move_on_after(plan.left_s()):
             async with anyio.create_task_group() as tasks:
                 for at, target in enumerate(targets):
                     tasks.start_soon(fill, at, target)
@@ -136,6 +139,19 @@ class _Plan:
 
     def pyspy_s(self) -> float:
         return max(0.05, self.left_s() - (1 - _PYSPY_SHARE) * self.timeout_s)
+
+
+async def _find_targets(processes: tuple[tuple[int, int], ...], timeout_s: float) -> tuple[Target, ...]:
+    """Reading /proc can hang on a process that is stuck in the kernel, so it has a thread and a deadline."""
+    try:
+        with anyio.fail_after(timeout_s):
+            return await anyio.to_thread.run_sync(find_targets, processes, abandon_on_cancel=True)
+    except TimeoutError:
+        raise Unavailable(
+            "deadline_exceeded",
+            f"/proc told nothing of these processes within {timeout_s:g} s: one may be stuck in the kernel",
+            "Ask for single ranks to find it.",
+        ) from None
 
 
 async def _ask_inside(base: ProcessStacks, process: ptree.Process, plan: _Plan, reason: str) -> ProcessStacks:

@@ -33,6 +33,7 @@ _WAITS = 3
 _SILENCE_S = 2
 _DUMPS = 20
 _CLEAN_UP_S = 20.0
+_SHORT = 60
 
 
 class DemoFailed(Exception):
@@ -55,7 +56,7 @@ async def play(screen: Screen, *, keep: bool = False) -> None:
     """
     has_torch = importlib.util.find_spec("torch") is not None
     _expect(has_torch, "torch, which the training script needs; mend: pip install 'milkweed[torch]'")
-    root = Path(tempfile.mkdtemp(prefix="milkweed-demo-"))
+    root = Path(tempfile.mkdtemp(prefix="milkweed-demo-", dir=_folder()))
     shutil.copytree(Path(__file__).parent / "workspace", root / "workspace")
     try:
         await _play_in(root, screen)
@@ -73,6 +74,12 @@ async def play(screen: Screen, *, keep: bool = False) -> None:
         shutil.rmtree(root, ignore_errors=True)
 
 
+def _folder() -> str:
+    """Where the directory goes: sockets in it need a short path."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= _SHORT else "/tmp"
+
+
 async def _play_in(root: Path, screen: Screen) -> None:
     from mcp import Client, MCPError, StdioServerParameters
 
@@ -83,7 +90,7 @@ async def _play_in(root: Path, screen: Screen) -> None:
         async with Client(server) as client:
             caller = Caller(client, screen)
             await _tell(caller, root / "workspace")
-    except* MCPError as errors:
+    except* (MCPError, OSError) as errors:
         raise DemoFailed(f"expected answers of milkweed serve, got: {_first(errors)}") from None
     except* DemoFailed as errors:
         raise DemoFailed(str(_first(errors))) from None

@@ -175,7 +175,11 @@ async def test_two_clients_that_allocate_at_once_get_one_mesh(places: Places, tm
 
 @pytest.mark.parametrize(
     ("hosts", "procs", "options", "says"),
-    [(600, 1, {}, "at most 512"), (1, 1, {"colour": "red"}, "no option"), (1, 1, {"isolation": "vm"}, "one of")],
+    [
+        (600, 1, {}, "at most 512"),
+        (1, 1, {"colour": "red"}, "no option"),
+        (1, 1, {"isolation": "vm"}, "one of"),
+    ],
 )
 async def test_a_mesh_that_cannot_be_had_is_refused_without_effect(
     meshes: Meshes, tmp_path: Path, hosts: int, procs: int, options: dict[str, str], says: str
@@ -201,7 +205,9 @@ async def test_a_release_ends_everything_and_the_output_stays(meshes: Meshes, me
         await mesh.release()
 
 
-async def test_a_run_outlives_its_client_and_the_next_one_has_all_of_it(places: Places, tmp_path: Path) -> None:
+async def test_a_run_outlives_its_client_and_the_next_one_has_all_of_it(
+    places: Places, tmp_path: Path
+) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
     async with open_meshes(places) as first:
@@ -216,7 +222,9 @@ async def test_a_run_outlives_its_client_and_the_next_one_has_all_of_it(places: 
         await mesh.release()
 
 
-async def test_a_killed_keeper_comes_back_and_knows_what_happened_meanwhile(mesh: Mesh, tmp_path: Path) -> None:
+async def test_a_killed_keeper_comes_back_and_knows_what_happened_meanwhile(
+    mesh: Mesh, tmp_path: Path
+) -> None:
     go = tmp_path / "go"
     os.mkfifo(go)
     run = (await mesh.start_run(RunRequest((), "single", script=f"cat {go}; exit 3"))).run
@@ -260,7 +268,9 @@ async def test_a_failure_seen_by_no_keeper_still_ends_the_peers(mesh: Mesh, tmp_
 
 
 @pytest.mark.parametrize("victim", ["agent", "guard"])
-async def test_a_killed_host_is_told_and_its_ranks_are_reaped_and_others_unharmed(mesh: Mesh, victim: str) -> None:
+async def test_a_killed_host_is_told_and_its_ranks_are_reaped_and_others_unharmed(
+    mesh: Mesh, victim: str
+) -> None:
     run = (await mesh.start_run(RunRequest(SLEEP, "per_host", keep_going=True))).run
     pids = await pids_of(mesh, run)
     agent = (await mesh.view()).hosts[1].agent_pid

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from milkweed.runtime.errors import Conflict, NotFound, Unavailable
-from milkweed.runtime.index import Index
+from milkweed.runtime.index import KEEPER, Index
 from milkweed.runtime.records import HostEvent, MeshSpec, RankView, RunView
 
 SPEC = MeshSpec("a", 2, 2, workspace="/w")
@@ -73,3 +73,24 @@ def test_a_file_that_is_no_index_is_said_so(tmp_path: Path) -> None:
     path.write_bytes(b"not a database" * 100)
     with pytest.raises(Unavailable, match="cannot be opened"):
         Index(path)
+
+
+def test_on_a_network_file_system_one_machine_at_a_time_has_live_meshes(tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    first = Index(path, file_system="nfs4", machine="a")
+    view, _ = first.claim(SPEC)
+    Index(path, file_system="nfs4", machine="a").close()
+    with pytest.raises(Unavailable, match="index_elsewhere: .* has live meshes"):
+        Index(path, file_system="nfs4", machine="b")
+    first.set_state(view.mesh, "released", "done")
+    first.close()
+    Index(path, file_system="nfs4", machine="b").close()
+
+
+def test_events_of_the_keeper_are_numbered_by_themselves(index: Index) -> None:
+    index.add_keeper_event("mesh-a", "host_lost", detail="host 1")
+    index.add_keeper_event("mesh-a", "mesh_degraded")
+    assert [(found.host, found.event.seq, found.event.kind) for found in index.events("mesh-a", 9)] == [
+        (KEEPER, 1, "host_lost"),
+        (KEEPER, 2, "mesh_degraded"),
+    ]

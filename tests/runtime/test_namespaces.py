@@ -36,7 +36,9 @@ def spec(workspace: Path, hosts: int = 2) -> MeshSpec:
 
 
 @pytest.mark.skipif(possible(), reason="namespaces may be made here: the refusal has nothing to refuse")
-async def test_isolation_is_refused_with_the_reason_where_it_is_not_possible(meshes: Meshes, tmp_path: Path) -> None:
+async def test_isolation_is_refused_with_the_reason_where_it_is_not_possible(
+    meshes: Meshes, tmp_path: Path
+) -> None:
     with pytest.raises(Unavailable, match=r"isolation_unavailable: .*(CAP_SYS_ADMIN|iproute2)"):
         await meshes.allocate(spec(tmp_path))
 
@@ -58,7 +60,9 @@ def test_a_user_without_rights_is_told_what_is_missing() -> None:
 
 @pytest.mark.skipif(not possible(), reason="needs the right to make namespaces")
 class TestIsolated:
-    async def test_each_host_has_its_own_name_address_and_shared_memory(self, meshes: Meshes, tmp_path: Path) -> None:
+    async def test_each_host_has_its_own_name_address_and_shared_memory(
+        self, meshes: Meshes, tmp_path: Path
+    ) -> None:
         mesh = await meshes.allocate(spec(tmp_path))
         script = (
             "echo $(hostname) $(ip -4 -br addr show eth0 | awk '{print $3}') $MASTER_ADDR $(getent hosts iso-1 | cut -d' ' -f1);"
@@ -91,7 +95,9 @@ class TestIsolated:
         assert (await mesh.wait_run(run.run, timeout_s=20)).state == "succeeded"
         assert (await mesh.read_output(run.run))[1].data == b"Network is unreachable\n"
 
-    async def test_links_and_namespaces_are_gone_after_the_release(self, meshes: Meshes, tmp_path: Path) -> None:
+    async def test_links_and_namespaces_are_gone_after_the_release(
+        self, meshes: Meshes, tmp_path: Path
+    ) -> None:
         before = links()
         mesh = await meshes.allocate(spec(tmp_path, hosts=3))
         assert len(links() - before) == 4
@@ -99,7 +105,9 @@ class TestIsolated:
         assert of_mesh(mesh.id) == []
         await eventually(lambda: links() == before)
 
-    async def test_the_last_host_that_ends_by_itself_takes_the_bridge_along(self, meshes: Meshes, tmp_path: Path) -> None:
+    async def test_the_last_host_that_ends_by_itself_takes_the_bridge_along(
+        self, meshes: Meshes, tmp_path: Path
+    ) -> None:
         before = links()
         mesh = await meshes.allocate(spec(tmp_path))
         for host in (await mesh.view()).hosts:

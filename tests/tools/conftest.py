@@ -7,7 +7,6 @@ import pytest
 
 from milkweed.runtime.records import MeshSpec
 from milkweed.tools.registry import Answer, Call, Registry
-
 from tests.fakes import FakeMesh, FakeMeshes
 
 Ask = Callable[..., Awaitable[Any]]

@@ -7,7 +7,6 @@ import pytest
 
 from milkweed.runtime.errors import Conflict, InvalidArgument
 from milkweed.runtime.records import Frame, ProcessStacks, ThreadStack
-
 from tests.fakes import FakeMesh, FakeMeshes
 from tests.tools.conftest import Ask
 

@@ -8,7 +8,6 @@ import pytest
 from milkweed.runtime.errors import InvalidArgument, MilkweedError, NotFound
 from milkweed.runtime.fetching import Fetched
 from milkweed.runtime.file_records import FileDigest, FileEntry, FileListing, FileText
-
 from tests.fakes import FakeMesh
 from tests.tools.conftest import Ask
 

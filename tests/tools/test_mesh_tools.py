@@ -10,7 +10,6 @@ import pytest
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
 from milkweed.runtime.records import Exit, HostView, MeshSpec
 from milkweed.tools.results import RESULT_BYTES
-
 from tests.fakes import FakeMesh, FakeMeshes, event
 from tests.tools.conftest import Ask
 

@@ -7,7 +7,6 @@ import pytest
 
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
 from milkweed.runtime.records import Exit
-
 from tests.fakes import FakeMesh, FakeMeshes, FakeRun, end_run
 from tests.tools.conftest import Ask
 

@@ -136,16 +136,20 @@ async def test_a_process_that_is_not_below_us_is_never_touched() -> None:
     mark = {"MILKWEED_RUN": unique("run")}
     subprocess.run(["setsid", "--fork", "sleep", "1000"], env={**os.environ, **mark}, check=True)
 
-    def outsiders() -> list[ptree.Process]:
+    def outsiders() -> dict[int, ptree.Process]:
         table = ptree.snapshot()
-        return [p for pid, p in table.items() if ptree.carries(ptree.read_environ(pid), mark) and p.alive]
+        return {
+            pid: p for pid, p in table.items() if ptree.carries(ptree.read_environ(pid), mark) and p.alive
+        }
 
     await until(outsiders)
-    (outsider,) = outsiders()
-    async with open_children(subreaper=False) as children:
-        assert await children.end_tree(outsider.pid, mark, 0.0) == 0
-    assert outsiders() == [outsider]
-    assert ptree.send_signal(outsider, signal.SIGKILL)
+    ((pid, outsider),) = outsiders().items()
+    try:
+        async with open_children(subreaper=False) as children:
+            assert await children.end_tree(pid, mark, 0.0) == 0
+        assert pid in outsiders()
+    finally:
+        ptree.send_signal(outsider, signal.SIGKILL)
 
 
 async def test_a_helper_gives_its_output() -> None:

@@ -58,6 +58,7 @@ def test_a_reused_pid_is_nobody() -> None:
     table = table_of((10, 1, 10), (11, 10, 11), (12, 11, 11))
     environs = {pid: {**MARKS, "MILKWEED_RUN": "run-2"} for pid in (11, 12)}
     assert found(table, Tree(11, 5, MARKS), environs) == set()
+    assert found(table, Tree(11, 5, MARKS)) == set()
     assert found(table, Tree(11, 11, MARKS), environs) == {11, 12}
 
 
@@ -72,7 +73,9 @@ def test_reading_real_processes() -> None:
         process = read_process(child.pid)
         assert process is not None
         assert (process.parent, process.session) == (os.getpid(), child.pid)
-        assert read_environ(child.pid) == {"COLOUR": "blue"}
+        while not (environ := read_environ(child.pid)):  # it is in the midst of its exec
+            assert child.poll() is None
+        assert environ == {"COLOUR": "blue"}
         wrong = Process(child.pid, process.parent, process.session, process.start_time - 1)
         assert not send_signal(wrong, signal.SIGKILL)
         assert send_signal(process, signal.SIGKILL)

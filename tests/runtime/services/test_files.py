@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -96,18 +97,22 @@ async def test_a_pattern_chooses_entries(files: Files, work: Path, pattern: str,
     assert [entry.name for entry in (await files.list(".", pattern)).entries] == names
 
 
-async def test_a_directory_of_100_000_entries_is_listed_fast_and_bounded(files: Files, work: Path) -> None:
+async def test_a_directory_of_100_000_entries_is_listed_fast_and_bounded(
+    files: Files, work: Path, full_size: bool
+) -> None:
+    count = 100_000 if full_size else 20_000
     directory = work / "many"
     directory.mkdir()
-    for number in range(100_000):
+    for number in range(count):
         os.close(os.open(directory / f"{number:06d}", os.O_CREAT | os.O_WRONLY))
 
     started = time.monotonic()
     listing = await files.list("many", limit=10)
 
     assert [entry.name for entry in listing.entries] == [f"{number:06d}" for number in range(10)]
-    assert listing.left_out == 99_990
+    assert listing.left_out == count - 10
     assert time.monotonic() - started < 5
+    shutil.rmtree(directory)
 
 
 async def test_a_file_is_listed_as_itself_and_a_link_to_a_directory_as_its_entries(
@@ -203,7 +208,7 @@ async def test_a_search_stops_at_its_bounds_and_says_where(files: Files, work: P
     found = read_text(str(work / "a"), Bounds(time.monotonic() - 1), grep="needle")
     assert found.next is not None
     assert 0 < found.next < found.size
-    assert "then stopped" in found.note
+    assert "go on from the next offset" in found.note
 
 
 async def test_lines_of_megabytes_are_searched_in_bounded_memory(files: Files, work: Path) -> None:
@@ -334,10 +339,6 @@ def test_permission_denied_is_said_with_owner_and_mode(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("x")
     secret.chmod(0o000)
-    for parent in tmp_path.parents[:2]:
-        if parent.owner() != "root" or parent.name.startswith("pytest"):
-            parent.chmod(0o755)
-    tmp_path.chmod(0o755)
     done = subprocess.run(
         [sys.executable, "-c", code, str(secret)], capture_output=True, text=True, check=False
     )

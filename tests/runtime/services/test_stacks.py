@@ -284,6 +284,39 @@ async def test_a_pyspy_that_hangs_costs_the_time_allowed_and_no_more(tmp_path: P
     assert "py-spy did not answer" in plain.error
 
 
+async def test_a_rank_that_ends_while_it_is_dumped_is_said(tmp_path: Path) -> None:
+    deadly = tmp_path / "py-spy"
+    deadly.write_text(
+        "#!/bin/sh\nfor pid; do :; done\nkill -9 $pid\necho Error: No such process >&2\nexit 1\n"
+    )
+    deadly.chmod(0o755)
+    async with open_children(subreaper=False) as children:
+        host = Host(tmp_path / "host", children, py_spy=str(deadly))
+        await host.start_hooked(HUNG)
+        (stack,) = await host.dump()
+
+    assert stack.error == "the process ended while it was dumped"
+
+
+async def test_a_rank_that_keeps_the_gil_to_itself_is_dumped_and_told(host: Host) -> None:
+    await host.start(
+        """
+        import ctypes
+        def stuck():
+            ctypes.PyDLL(None).sleep(1000)
+        print("ready", flush=True)
+        stuck()
+        """
+    )
+    with anyio.fail_after(20):
+        while True:
+            (stack,) = await host.dump()
+            if functions(stack)[:1] == ["stuck"]:
+                break
+
+    assert stack.threads[0].owns_gil
+
+
 async def test_parsers_know_what_is_not_theirs() -> None:
     with pytest.raises(ValueError, match="not a list"):
         parse_pyspy("{}", 1)

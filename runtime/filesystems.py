@@ -1,0 +1,38 @@
+"""What file system a path is on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+__all__ = ["NETWORK_TYPES", "file_system_type", "find_type"]
+
+NETWORK_TYPES = frozenset(
+    {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "afs", "panfs"}
+)
+
+
+def file_system_type(path: Path) -> str:
+    """The type of the file system that holds `path`, as the kernel names it; empty where it cannot be told."""
+    try:
+        mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
+    except OSError:
+        return ""
+    return find_type(mounts, os.path.realpath(path))
+
+
+def find_type(mountinfo: Iterable[str], path: str) -> str:
+    """The type of the deepest, latest mount above `path`, from lines of `/proc/PID/mountinfo` (proc(5))."""
+    best, found = -1, ""
+    for line in mountinfo:
+        before, _, after = line.partition(" - ")
+        fields, kind = before.split(), after.split()
+        if len(fields) < 5 or not kind:
+            continue
+        # Blanks in a path are written in octal.
+        point = fields[4].encode().decode("unicode_escape")
+        inside = point == "/" or path == point or path.startswith(point + "/")
+        if inside and len(point) >= best:
+            best, found = len(point), kind[0]
+    return found

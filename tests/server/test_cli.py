@@ -1,0 +1,174 @@
+"""The command line: the same tools as over MCP, for people and scripts."""
+
+import json
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from milkweed.runtime.errors import InvalidArgument
+from milkweed.server.cli import COMMANDS, main
+from milkweed.server.cli.call import parse_pairs
+from milkweed.server.cli.checks import CHECKS, check_directories, check_disk
+from tests.server.conftest import MILKWEED, Cli
+
+
+def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in COMMANDS:
+        with pytest.raises(SystemExit) as ended:
+            main([command, "--help"])
+        assert ended.value.code == 0
+        assert f"usage: milkweed {command}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["call"], ["logs"], ["run"], ["serve", "--nope"]])
+def test_a_wrong_command_line_is_refused(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == 2
+
+
+def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("milkweed ")
+
+
+def test_values_are_json_where_they_can_be() -> None:
+    properties = {"name": {"type": "string"}, "hosts": {"type": "integer"}}
+    pairs = [
+        "name=12",
+        "hosts=12",
+        "command=python x.py",
+        'argv=["a", "b"]',
+        "env={}",
+        "dry_run=true",
+        "a=b=c",
+    ]
+    assert parse_pairs(pairs, properties) == {
+        "name": "12",
+        "hosts": 12,
+        "command": "python x.py",
+        "argv": ["a", "b"],
+        "env": {},
+        "dry_run": True,
+        "a": "b=c",
+    }
+    with pytest.raises(InvalidArgument, match="is not key=value"):
+        parse_pairs(["hosts"], properties)
+
+
+def test_a_mesh_from_allocation_to_release(cli: Cli, tmp_path: Path) -> None:
+    allocated = cli("call", "allocate_mesh", "name=demo", "hosts=2", "-o", "json")
+    assert allocated.returncode == 0, allocated.stderr
+    mesh = json.loads(allocated.stdout)["mesh"]
+    assert json.loads(allocated.stdout)["workspace"] == str(tmp_path)
+    ran = json.loads(cli("call", "run_on_mesh", "mesh=demo", "command=echo hi there", "-o", "json").stdout)
+    assert (ran["state"], ran["output_tail"]) == ("succeeded", "ranks 0-1:\nhi there")
+    status = cli("status").stdout.splitlines()
+    assert status[0].split("\t")[:3] == [mesh, "ready", "2 x 1"]
+    assert status[1].split("\t")[:3] == [ran["run"], "succeeded", "succeeded 0-1"]
+    assert "workspace_mode: shared" in cli("status", mesh).stdout.splitlines()
+    assert cli("logs", ran["run"]).stdout.splitlines()[:2] == ["ranks 0-1:", "hi there"]
+    over = cli("stacks", ran["run"])
+    assert over.returncode == 1
+    assert over.stderr.startswith("run_ended: ")
+    released = cli("release", mesh)
+    assert (released.returncode, released.stdout.splitlines()[:2]) == (
+        0,
+        [f"mesh: {mesh}", "state: released"],
+    )
+    assert cli("status").stdout == "no meshes\n"
+    assert json.loads(cli("status", "-o", "json").stdout)["meshes"] == []
+
+
+def test_a_command_is_run_followed_and_given_back(cli: Cli) -> None:
+    done = cli("run", "--hosts", "2", "--", "sh", "-c", "echo from $RANK of $WORLD_SIZE")
+    assert done.returncode == 0, done.stderr
+    assert "from 0..1 of 2" in done.stdout
+    assert "succeeded after" in done.stderr
+    assert cli("status").stdout == "no meshes\n"
+
+
+def test_a_run_that_fails_fails_the_command(cli: Cli) -> None:
+    done = cli("run", "-o", "json", "--", "python", "-c", "raise ValueError('no')")
+    assert done.returncode == 1
+    assert json.loads(done.stdout)["first_failure"]["exception"] == "ValueError: no"
+    assert cli("status").stdout == "no meshes\n"
+
+
+def test_an_interrupt_ends_the_run_and_gives_the_mesh_back(
+    cli: Cli, places: dict[str, str], tmp_path: Path
+) -> None:
+    command = [*MILKWEED, "run", "--", "sh", "-c", "echo ready; exec sleep 300"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **places}, cwd=tmp_path
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 130
+    assert cli("status").stdout == "no meshes\n"
+
+
+def test_logs_are_followed_to_the_end(cli: Cli) -> None:
+    cli("call", "allocate_mesh", "name=demo")
+    script = "echo one; sleep 0.5; echo two; exit 3"
+    started = cli("call", "run_on_mesh", "mesh=demo", f"script={script}", "wait_s=0", "-o", "json")
+    followed = cli("logs", "--follow", json.loads(started.stdout)["run"])
+    assert followed.stdout.splitlines() == ["one", "two"]
+    assert followed.returncode == 1
+
+
+def test_errors_have_exit_codes_and_no_traceback(cli: Cli) -> None:
+    unknown = cli("logs", "run-zzz")
+    assert (unknown.returncode, unknown.stdout) == (1, "")
+    assert unknown.stderr.startswith("run_not_found: ")
+    wrong = cli("call", "allocate_mesh", "name=demo", "hosts=two")
+    assert wrong.returncode == 2
+    assert "hosts must be an integer between 1 and 1024" in wrong.stderr
+    for done in (unknown, wrong):
+        assert "Traceback" not in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+
+
+def test_the_doctor_examines_this_machine(cli: Cli) -> None:
+    done = cli("doctor", "-o", "json")
+    checks = json.loads(done.stdout)
+    assert len(checks) == len(CHECKS)
+    assert all(
+        check["state"] in ("ok", "warning", "missing", "absent") and check["detail"] for check in checks
+    )
+    assert all(check["mend"] for check in checks if check["state"] in ("warning", "missing"))
+    assert done.returncode == (1 if any(check["state"] == "missing" for check in checks) else 0)
+
+
+def test_the_doctor_tells_of_a_runtime_directory_that_is_too_long(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("MILKWEED_STATE_DIR", str(tmp_path / "s"))
+    monkeypatch.setenv("MILKWEED_RUNTIME_DIR", str(tmp_path / ("r" * 120)))
+    check = check_directories()
+    assert (check.state, check.mend) == ("missing", "Set MILKWEED_RUNTIME_DIR to a short directory.")
+
+
+def test_the_doctor_tells_of_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MILKWEED_STATE_DIR", str(tmp_path / "s"))
+    monkeypatch.setattr("milkweed.server.cli.checks._FREE_BYTES", 1 << 62)
+    assert check_disk().state == "warning"
+
+
+def test_a_reader_that_leaves_is_no_error(cli: Cli, places: dict[str, str], tmp_path: Path) -> None:
+    command = " ".join([*MILKWEED, "call", "list_schedulers", "|", "true"])
+    done = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **places},
+    )
+    assert done.stderr == ""

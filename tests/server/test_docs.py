@@ -1,0 +1,43 @@
+"""What is written down of the tools is what the tools are: docs/tools.md and the schema snapshot."""
+
+import json
+import os
+from pathlib import Path
+
+from milkweed.server.app import describe_tool
+from milkweed.server.docs import main, render
+from milkweed.tools.registry import Registry
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "tools.md"
+SNAPSHOT = Path(__file__).parent / "snapshots" / "tools.json"
+UPDATE = "MILKWEED_UPDATE_SNAPSHOTS"
+
+
+def test_the_document_is_not_stale() -> None:
+    assert DOCUMENT.read_text(encoding="utf-8") == render(Registry.load()), "run: make docs"
+
+
+def test_the_schemas_are_those_of_the_snapshot() -> None:
+    tools = [describe_tool(tool) for tool in Registry.load().tools]
+    wire = {tool.name: tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in tools}
+    text = json.dumps(wire, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
+    if os.environ.get(UPDATE):
+        SNAPSHOT.write_text(text, encoding="utf-8")
+    assert SNAPSHOT.read_text(encoding="utf-8") == text, f"run: {UPDATE}=1 pytest {Path(__file__).name}"
+
+
+def test_every_tool_and_argument_is_documented() -> None:
+    text = render(Registry.load())
+    for tool in Registry.load().tools:
+        assert f"### `{tool.name}`" in text
+        for argument in tool.arguments.schema["properties"]:
+            assert f"| `{argument}` |" in text
+
+
+def test_a_stale_document_is_found_and_mended(tmp_path: Path) -> None:
+    file = tmp_path / "docs" / "tools.md"
+    assert main(["--check", str(file)]) == 1
+    assert main([str(file)]) == 0
+    assert main(["--check", str(file)]) == 0
+    file.write_text("old")
+    assert main(["--check", str(file)]) == 1

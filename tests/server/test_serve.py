@@ -1,0 +1,160 @@
+"""`milkweed serve` as a process: it answers over stdio in both eras, and ends with its input."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp import Client, StdioServerParameters
+
+from milkweed.tools.registry import Registry
+from tests.server.conftest import MILKWEED
+
+INITIALIZE = {
+    "jsonrpc": "2.0",
+    "id": 1,
+    "method": "initialize",
+    "params": {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "test", "version": "1"},
+    },
+}
+
+
+class Server:
+    """A server process spoken to line by line."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+
+    def send(self, **message: Any) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        self.process.stdin.flush()
+
+    def answer(self) -> Any:
+        assert self.process.stdout is not None
+        return json.loads(self.process.stdout.readline())
+
+
+@contextmanager
+def served(places: dict[str, str], *arguments: str, cwd: Path) -> Iterator[Server]:
+    with subprocess.Popen(
+        [*MILKWEED, "serve", *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env={**os.environ, **places},
+        cwd=cwd,
+    ) as process:
+        server = Server(process)
+        try:
+            server.send(**INITIALIZE)
+            assert server.answer()["result"]["serverInfo"]["name"] == "milkweed"
+            server.send(method="notifications/initialized")
+            yield server
+        finally:
+            process.kill()
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("mode", ["legacy", "auto"])
+async def test_a_real_client_lists_and_calls_tools(places: dict[str, str], mode: str, tmp_path: Path) -> None:
+    command = StdioServerParameters(
+        command=MILKWEED[0], args=[*MILKWEED[1:], "serve"], env=places, cwd=str(tmp_path)
+    )
+    with anyio.fail_after(60):
+        async with Client(command, mode=mode) as client:
+            assert len((await client.list_tools()).tools) == len(Registry.load().tools)
+            result = await client.call_tool("list_meshes", {})
+            assert result.structured_content == {"meshes": [], "next": "allocate_mesh gives one."}
+
+
+def test_the_end_of_its_input_ends_the_server(places: dict[str, str], tmp_path: Path) -> None:
+    with served(places, cwd=tmp_path) as server:
+        assert server.process.stdin is not None
+        server.process.stdin.close()
+        assert server.process.wait(10) == 0
+
+
+def test_the_end_of_its_input_ends_the_server_also_during_a_call(
+    places: dict[str, str], tmp_path: Path
+) -> None:
+    with served(places, cwd=tmp_path) as server:
+        server.send(
+            id=2, method="tools/call", params={"name": "allocate_mesh", "arguments": {"name": "demo"}}
+        )
+        mesh = server.answer()["result"]["structuredContent"]["mesh"]
+        arguments = {"mesh": mesh, "command": "sleep 300", "wait_s": 45}
+        server.send(
+            id=3,
+            method="tools/call",
+            params={"name": "run_on_mesh", "arguments": arguments, "_meta": {"progressToken": 7}},
+        )
+        assert server.answer()["method"] == "notifications/progress"
+        assert server.process.stdin is not None
+        server.process.stdin.close()
+        assert server.process.wait(10) == 0
+    with served(places, cwd=tmp_path) as another:
+        another.send(id=2, method="tools/call", params={"name": "list_runs", "arguments": {"mesh": mesh}})
+        (run,) = another.answer()["result"]["structuredContent"]["runs"]
+        assert run["state"] == "running"
+        another.send(id=3, method="tools/call", params={"name": "release_mesh", "arguments": {"mesh": mesh}})
+        assert another.answer()["result"]["structuredContent"]["runs_ended"] == [run["run"]]
+
+
+def test_nothing_but_protocol_goes_to_stdout(places: dict[str, str], tmp_path: Path) -> None:
+    with served(places, "--toolsets", "mesh", cwd=tmp_path) as server:
+        server.send(id=2, method="tools/call", params={"name": "nonsense", "arguments": {}})
+        assert server.answer()["result"]["isError"]
+        assert server.process.stdin is not None
+        server.process.stdin.close()
+        assert server.process.stdout is not None
+        assert server.process.stdout.read() == b""
+        assert server.process.stderr is not None
+        assert server.process.stderr.read() == b""
+
+
+def test_toolsets_and_read_only_are_taken(places: dict[str, str], tmp_path: Path) -> None:
+    with served(places, "--toolsets", "mesh,debug", "--read-only", cwd=tmp_path) as server:
+        server.send(id=2, method="tools/list")
+        names = [tool["name"] for tool in server.answer()["result"]["tools"]]
+    assert names == ["list_schedulers", "list_meshes", "mesh_status", "stack_dump"]
+
+
+def test_an_unknown_toolset_is_refused(places: dict[str, str]) -> None:
+    done = subprocess.run(
+        [*MILKWEED, "serve", "--toolsets", "nope"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "no toolset 'nope'; toolsets: mesh, run, files, debug" in done.stderr
+
+
+def test_unforeseen_errors_go_to_the_log_file(places: dict[str, str], tmp_path: Path) -> None:
+    state = Path(places["MILKWEED_STATE_DIR"])
+    state.mkdir(mode=0o700)
+    (state / "index.sqlite").mkdir()
+    with served(places, cwd=tmp_path) as server:
+        server.send(id=2, method="tools/call", params={"name": "list_meshes", "arguments": {}})
+        result = server.answer()["result"]
+    assert result["isError"]
+    assert "Traceback" not in result["content"][0]["text"]
+
+
+def test_serving_imports_nothing_that_it_does_not_need() -> None:
+    code = (
+        "import sys; from milkweed.server.cli import serve; import milkweed.server.app, milkweed.runtime.client;"
+        "from milkweed.tools.registry import Registry; Registry.load().tools[0].arguments.schema;"
+        "print(*{name.partition('.')[0] for name in sys.modules})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert not set(done.stdout.split()) & {"rich", "torch", "numpy", "psutil"}
