@@ -9,6 +9,7 @@ A keeper that is gone is started again: at once when this client was connected t
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -93,7 +94,7 @@ class Meshes:
         view, new = self._index.claim(spec)
         paths = self._places.mesh(view.mesh)
         if new:
-            paths.root.mkdir(mode=0o700, parents=True)
+            self._make_directory(view, paths)
             self._tasks.start_soon(self._forget_old)
         mesh = Mesh(self, view.mesh, paths)
         view = await mesh.wait_ready(wait_s)
@@ -151,6 +152,17 @@ class Meshes:
 
     def schedulers(self) -> tuple[SchedulerView, ...]:
         return tuple(schedulers.find(name).describe() for name in schedulers.names())
+
+    def _make_directory(self, view: MeshView, paths: MeshPaths) -> None:
+        try:
+            paths.root.mkdir(mode=0o700, parents=True)
+        except OSError as error:
+            self._index.set_state(view.mesh, "released", f"allocation_failed: {error.strerror}")
+            raise Unavailable(
+                "disk_full" if error.errno == errno.ENOSPC else "allocation_failed",
+                f"cannot make {paths.root}: {error.strerror}",
+                "Make room on that disk, or set MILKWEED_STATE_DIR.",
+            ) from None
 
     async def _forget_old(self) -> None:
         released = [view.mesh for view in self._index.meshes(released=True) if view.state == "released"]

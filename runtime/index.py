@@ -12,7 +12,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,10 +29,11 @@ _BUSY_S = 10.0
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meshes (
     mesh TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL,
-    lease_boot TEXT NOT NULL DEFAULT '', lease_deadline REAL NOT NULL DEFAULT 0, created_at REAL NOT NULL);
+    created_at REAL NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS live_names ON meshes (name) WHERE state != 'released';
 CREATE TABLE IF NOT EXISTS runs (
     run TEXT PRIMARY KEY, mesh TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL, created_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS run_ids (run TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS runs_of_mesh ON runs (mesh);
 CREATE TABLE IF NOT EXISTS owner (machine TEXT NOT NULL, host TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (
@@ -69,6 +70,7 @@ class Index:
         Raises:
             Unavailable: index_unreadable, or index_elsewhere: another machine has live meshes in it.
         """
+        self._path = path
         try:
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             self._db.execute("PRAGMA synchronous = NORMAL")
@@ -85,30 +87,41 @@ class Index:
 
     def _own(self, path: Path, machine: str) -> None:
         with self._transaction():
-            row = self._db.execute("SELECT machine, host FROM owner").fetchone()
+            row = self._execute("SELECT machine, host FROM owner").fetchone()
             if row is not None and row[0] != machine and self.meshes():
                 raise Unavailable(
                     "index_elsewhere",
                     f"{path} is on a network file system, and the machine {row[1]} has live meshes in it",
                     "Release them there, or set MILKWEED_STATE_DIR to a directory of this machine.",
                 )
-            self._db.execute("DELETE FROM owner")
-            self._db.execute(
+            self._execute("DELETE FROM owner")
+            self._execute(
                 "INSERT INTO owner (machine, host) VALUES (?, ?)", (machine, os.uname().nodename)
             )
 
     def close(self) -> None:
         self._db.close()
 
+    def _execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
+        try:
+            return self._db.execute(statement, values)
+        except sqlite3.Error as error:
+            raise Unavailable(
+                "index_unusable",
+                f"the index {self._path} cannot be used: {error}",
+                "Look at the disk (milkweed doctor).",
+            ) from None
+
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._execute("COMMIT")
         except BaseException:
-            self._db.execute("ROLLBACK")
+            if self._db.in_transaction:
+                self._db.rollback()
             raise
-        self._db.execute("COMMIT")
 
     def claim(self, spec: MeshSpec) -> tuple[MeshView, bool]:
         """The live mesh of that name, or a new row in state `starting`; True when it is new.
@@ -121,7 +134,7 @@ class Index:
                 return found, False
             mesh = self._unused("meshes", "mesh", f"mesh-{spec.name}")
             view = MeshView(mesh=mesh, spec=spec, state="starting", created_at=time.time())
-            self._db.execute(
+            self._execute(
                 "INSERT INTO meshes (mesh, name, state, view, created_at) VALUES (?, ?, ?, ?, ?)",
                 (mesh, spec.name, view.state, json.dumps(to_json(view)), view.created_at),
             )
@@ -133,7 +146,7 @@ class Index:
         Raises:
             Conflict: name_in_use: it was allocated with other arguments.
         """
-        row = self._db.execute(
+        row = self._execute(
             "SELECT view FROM meshes WHERE name = ? AND state != 'released'", (spec.name,)
         ).fetchone()
         if row is None:
@@ -147,14 +160,12 @@ class Index:
             )
         return found
 
-    def put_mesh(self, view: MeshView, *, lease_boot: str, lease_deadline: float) -> None:
+    def put_mesh(self, view: MeshView) -> None:
         """Writes a mesh's state; a released mesh stays released."""
-        with self._transaction():
-            self._db.execute(
-                "UPDATE meshes SET state = ?, view = ?, lease_boot = ?, lease_deadline = ?"
-                " WHERE mesh = ? AND (state != 'released' OR ? = 'released')",
-                (view.state, json.dumps(to_json(view)), lease_boot, lease_deadline, view.mesh, view.state),
-            )
+        self._execute(
+            "UPDATE meshes SET state = ?, view = ? WHERE mesh = ? AND (state != 'released' OR ? = 'released')",
+            (view.state, json.dumps(to_json(view)), view.mesh, view.state),
+        )
 
     def mesh(self, mesh: str) -> MeshView:
         """By id, or by the name of a live mesh.
@@ -162,7 +173,7 @@ class Index:
         Raises:
             NotFound: mesh_not_found, naming the live ones.
         """
-        row = self._db.execute(
+        row = self._execute(
             "SELECT view FROM meshes WHERE mesh = ? OR (name = ? AND state != 'released')", (mesh, mesh)
         ).fetchone()
         if row is None:
@@ -175,34 +186,31 @@ class Index:
             )
         return from_json(MeshView, json.loads(row[0]))
 
-    def lease(self, mesh: str) -> tuple[str, float]:
-        """Boot id and CLOCK_BOOTTIME deadline of a mesh's lease; ("", 0) before it has one."""
-        row = self._db.execute(
-            "SELECT lease_boot, lease_deadline FROM meshes WHERE mesh = ?", (mesh,)
-        ).fetchone()
-        return (row[0], row[1]) if row else ("", 0.0)
-
     def meshes(self, *, released: bool = False) -> tuple[MeshView, ...]:
         """Live meshes, oldest first; with `released` the released ones too."""
         where = "" if released else "WHERE state != 'released'"
-        rows = self._db.execute(f"SELECT view FROM meshes {where} ORDER BY created_at").fetchall()
+        rows = self._execute(f"SELECT view FROM meshes {where} ORDER BY created_at").fetchall()
         return tuple(from_json(MeshView, json.loads(row[0])) for row in rows)
 
     def new_run_id(self) -> str:
-        return self._unused("runs", "run", "run")
+        """An id that no run has or ever will have but the one it is for."""
+        with self._transaction():
+            run = self._unused("run_ids", "run", "run")
+            self._execute("INSERT INTO run_ids (run) VALUES (?)", (run,))
+            return run
 
     def _unused(self, table: str, column: str, prefix: str) -> str:
         for attempt in itertools.count():
             # Three letters are 29,791 ids; a crowded index gets longer ones.
             name = f"{prefix}-{short_id(3 + attempt // 8)}"
-            if not self._db.execute(f"SELECT 1 FROM {table} WHERE {column} = ?", (name,)).fetchone():
+            if not self._execute(f"SELECT 1 FROM {table} WHERE {column} = ?", (name,)).fetchone():
                 return name
         raise AssertionError("unreachable")
 
     def put_run(self, view: RunView) -> None:
-        self._db.execute(
+        self._execute(
             "INSERT INTO runs (run, mesh, state, view, created_at) VALUES (?, ?, ?, ?, ?)"
-            " ON CONFLICT (run) DO UPDATE SET state = excluded.state, view = excluded.view WHERE mesh = excluded.mesh",
+            " ON CONFLICT (run) DO UPDATE SET state = excluded.state, view = excluded.view",
             (view.run, view.mesh, view.state, json.dumps(to_json(view)), view.created_at),
         )
 
@@ -211,47 +219,55 @@ class Index:
         Raises:
             NotFound: run_not_found, naming the latest ones.
         """
-        row = self._db.execute("SELECT view FROM runs WHERE run = ?", (run,)).fetchone()
+        row = self._execute("SELECT view FROM runs WHERE run = ?", (run,)).fetchone()
         if row is None:
-            latest = [r[0] for r in self._db.execute("SELECT run FROM runs ORDER BY created_at DESC LIMIT 5")]
+            latest = [r[0] for r in self._execute("SELECT run FROM runs ORDER BY created_at DESC LIMIT 5")]
             known = f"latest runs: {', '.join(latest)}" if latest else "nothing was run yet"
             raise NotFound("run_not_found", f"no run {run!r}; {known}", "Call list_runs.")
         return from_json(RunView, json.loads(row[0]))
 
-    def runs(self, mesh: str) -> tuple[RunView, ...]:
-        """Runs of a mesh, newest first."""
-        rows = self._db.execute(
-            "SELECT view FROM runs WHERE mesh = ? ORDER BY created_at DESC", (mesh,)
+    def runs(self, mesh: str, *, limit: int = 100) -> tuple[RunView, ...]:
+        """The latest runs of a mesh, newest first."""
+        rows = self._execute(
+            "SELECT view FROM runs WHERE mesh = ? ORDER BY created_at DESC LIMIT ?", (mesh, limit)
+        ).fetchall()
+        return tuple(from_json(RunView, json.loads(row[0])) for row in rows)
+
+    def unfinished_runs(self, mesh: str) -> tuple[RunView, ...]:
+        """Oldest first."""
+        rows = self._execute(
+            "SELECT view FROM runs WHERE mesh = ? AND state IN ('queued', 'running') ORDER BY created_at", (mesh,)
         ).fetchall()
         return tuple(from_json(RunView, json.loads(row[0])) for row in rows)
 
     def add_events(self, mesh: str, host: int, events: tuple[HostEvent, ...]) -> None:
         """Events already there (same host and seq) are left as they are."""
         with self._transaction():
-            self._db.executemany(
-                "INSERT OR IGNORE INTO events (mesh, host, seq, event) VALUES (?, ?, ?, ?)",
-                [(mesh, host, event.seq, json.dumps(to_json(event))) for event in events],
-            )
+            for event in events:
+                self._execute(
+                    "INSERT OR IGNORE INTO events (mesh, host, seq, event) VALUES (?, ?, ?, ?)",
+                    (mesh, host, event.seq, json.dumps(to_json(event))),
+                )
 
     def add_keeper_event(self, mesh: str, kind: str, *, run: str = "", detail: str = "") -> None:
         """An event that no host could tell."""
         with self._transaction():
             seq = self.last_seq(mesh, KEEPER) + 1
             event = HostEvent(seq, time.time(), kind, run, detail=detail)
-            self._db.execute(
+            self._execute(
                 "INSERT INTO events (mesh, host, seq, event) VALUES (?, ?, ?, ?)",
                 (mesh, KEEPER, seq, json.dumps(to_json(event))),
             )
 
     def last_seq(self, mesh: str, host: int) -> int:
-        row = self._db.execute(
+        row = self._execute(
             "SELECT max(seq) FROM events WHERE mesh = ? AND host = ?", (mesh, host)
         ).fetchone()
         return row[0] or 0
 
     def events(self, mesh: str, limit: int) -> tuple[MeshEvent, ...]:
         """The latest events of all hosts, oldest first."""
-        rows = self._db.execute(
+        rows = self._execute(
             "SELECT host, event FROM events WHERE mesh = ? ORDER BY json_extract(event, '$.at') DESC LIMIT ?",
             (mesh, limit),
         ).fetchall()
@@ -259,7 +275,7 @@ class Index:
 
     def set_state(self, mesh: str, state: MeshState, reason: str) -> None:
         """For a mesh whose keeper is gone for good."""
-        self.put_mesh(replace(self.mesh(mesh), state=state, reason=reason), lease_boot="", lease_deadline=0.0)
+        self.put_mesh(replace(self.mesh(mesh), state=state, reason=reason))
 
 
 def _machine_id() -> str:

@@ -128,7 +128,13 @@ class FakeMesh:
         return tuple(slices)
 
     async def stacks(
-        self, run: str | None, *, ranks: tuple[int, ...] | None, native: bool, locals: bool, timeout_s: float  # noqa: A002
+        self,
+        run: str | None,
+        *,
+        ranks: tuple[int, ...] | None,
+        native: bool,
+        locals: bool,  # noqa: A002
+        timeout_s: float,
     ) -> tuple[ProcessStacks, ...]:
         return tuple(process for process in self.dumped if ranks is None or process.rank in ranks)
 

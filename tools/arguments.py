@@ -6,13 +6,18 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from ..runtime.errors import InvalidArgument
 
-__all__ = ["Arguments", "Why"]
+__all__ = ["Arguments", "Hosts", "MeshId", "Ranks", "RunId", "Why"]
+
+MeshId = Annotated[str, Field(description="mesh id, or the name of a live one")]
+RunId = Annotated[str, Field(description="run id")]
+Ranks = Annotated[str | None, Field(description='such as "0-3,7" or "hosts=0,gpus=0-3"; default: all')]
+Hosts = Annotated[str | None, Field(description='such as "0-3,7"; default: all')]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +69,7 @@ class Arguments:
         parameters = self._parameters
         required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
         present = {
-            name: value
+            name: self._as_declared(name, value)
             for name, value in given.items()
             if value is not None or name in required or name not in parameters
         }
@@ -73,6 +78,11 @@ class Arguments:
         except ValidationError as error:
             raise self._explain(present, error) from None
         return {name: getattr(checked, name) for name in parameters}
+
+    def _as_declared(self, name: str, value: Any) -> Any:
+        """JSON does not tell 2.0 from 2: where an integer is asked for, both are one."""
+        kind = self.schema["properties"].get(name, {}).get("type")
+        return int(value) if isinstance(value, float) and value.is_integer() and kind == "integer" else value
 
     def _explain(self, given: Mapping[str, Any], error: ValidationError) -> InvalidArgument:
         found = error.errors(include_url=False, include_context=False, include_input=False)

@@ -10,6 +10,7 @@ from pydantic import Field
 
 from ..runtime.errors import Conflict
 from ..runtime.records import RunView
+from .arguments import Ranks
 from .registry import Call, Text, tool
 from .selection import select_ranks
 from .verdicts.stack_report import SourceLine, render
@@ -29,7 +30,7 @@ _SOURCE_MAX_BYTES = 2 * 1024 * 1024
 async def stack_dump(
     call: Call,
     target: Annotated[str, Field(description="run id, or mesh id for its newest run that is running")],
-    ranks: Annotated[str | None, Field(description='such as "0-3,7"; default: all')] = None,
+    ranks: Ranks = None,
     native: Annotated[bool, Field(description="C and C++ frames too")] = False,
     locals: Annotated[bool, Field(description="local variables too")] = False,  # noqa: A002
 ) -> Text:

@@ -14,7 +14,7 @@ from pydantic import Field
 from ..runtime.errors import InvalidArgument, MilkweedError
 from ..runtime.file_records import FileDigest, FileEntry, FileListing, FileText
 from ..runtime.mesh import format_ranks, parse_ranges
-from .arguments import Why
+from .arguments import Hosts, MeshId, Why
 from .registry import Call, Text, tool
 from .results import FetchResult
 from .verdicts import clean
@@ -28,9 +28,7 @@ __all__ = ["fetch_files", "list_remote_files", "read_remote_file"]
 _LIST_BYTES = 7500
 _NAME_MAX = 200
 
-MeshId = Annotated[str, Field(description="mesh id, or the name of a live one")]
 RemotePath = Annotated[str, Field(min_length=1, description="absolute, or relative to the workspace")]
-Hosts = Annotated[str | None, Field(description='such as "0-3,7"; default: all')]
 
 
 @tool("files", read_only=True)

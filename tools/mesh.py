@@ -12,7 +12,7 @@ from pydantic import Field
 from ..runtime.errors import InvalidArgument
 from ..runtime.mesh import format_ranks
 from ..runtime.records import HostView, MeshSpec, MeshView
-from .arguments import Why
+from .arguments import MeshId, Why
 from .outcome import describe_item
 from .registry import Call, tool
 from .results import (
@@ -46,8 +46,6 @@ LEASE_MINUTES_MAX = 7 * 24 * 60
 ALLOCATE_WAIT_S = 30.0
 _LIST_MAX = 20
 _HOSTS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 5, 10
-
-MeshId = Annotated[str, Field(description="mesh id, or the name of a live one")]
 
 
 @tool("mesh", read_only=True)

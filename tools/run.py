@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..runtime.errors import InvalidArgument
 from ..runtime.patterns import compile_pattern
 from ..runtime.records import RunRequest, RunView
-from .arguments import Why
+from .arguments import MeshId, Ranks, RunId, Why
 from .commands import check_env, check_script, split_command
 from .outcome import describe_item, describe_run, tail_bytes
 from .reading import Page, last_lines, page_forward, page_tail
@@ -35,9 +35,6 @@ _ANSWER_S = 3.0
 _LIST_MAX = 20
 _TAIL_LINE_BYTES = 256
 
-RunId = Annotated[str, Field(description="run id")]
-Ranks = Annotated[str | None, Field(description='such as "0-3,7" or "hosts=0,gpus=0-3"; default: all')]
-
 
 class RunOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -48,7 +45,7 @@ class RunOptions(BaseModel):
 @tool("run", open_world=True)
 async def run_on_mesh(
     call: Call,
-    mesh: Annotated[str, Field(description="mesh id, or the name of a live one")],
+    mesh: MeshId,
     command: Annotated[
         str | list[str] | None,
         Field(description="split like a shell does, run without one; python is the workspace's own"),
@@ -133,7 +130,7 @@ async def wait_for_run(
 
 
 @tool("run", read_only=True)
-async def list_runs(call: Call, mesh: Annotated[str, Field(description="mesh id or name")]) -> RunList:
+async def list_runs(call: Call, mesh: MeshId) -> RunList:
     """Runs of a mesh, newest first, with their state."""
     found = await call.meshes.get(mesh)
     runs = sorted(await found.runs(), key=lambda view: view.created_at, reverse=True)

@@ -129,7 +129,7 @@ def members(
         same = root is not None and tree.start_time in (None, root.start_time)
         if same:
             found |= {tree.pid, *descendants(table, [tree.pid])} & ours
-        # While a session has members its id is no new process's pid, so another one there means another session.
+        # While a session has members its id is no new pid: another process there means another session.
         session = tree.pid if same or root is None else None
         for pid in ours - found:
             in_session = table[pid].session == session and not contradicts(marks(pid), tree.marks)

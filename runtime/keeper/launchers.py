@@ -100,6 +100,7 @@ def _spmd(request: RunRequest, place: Placement, groups: list[_Group]) -> tuple[
                 "TORCHELASTIC_RESTART_COUNT": "0",
                 "TORCHELASTIC_MAX_RESTARTS": "0",
                 "TORCHELASTIC_USE_AGENT_STORE": "False",
+                "TORCHELASTIC_SIGNALS_TO_HANDLE": "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
                 "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1",
                 **_meeting_point(place, groups),
             }

@@ -16,6 +16,7 @@ from ..call import serve
 from ..index import Index
 from ..paths import Places
 from .hosts import Hosts
+from .journal import Journal
 from .mesh_keeper import MeshKeeper
 from .reader import Reader
 from .run_control import RunControl
@@ -52,8 +53,9 @@ async def run_keeper(mesh: str) -> None:
             return
         paths.sockets.mkdir(mode=0o700, exist_ok=True)
         hosts = Hosts()
-        runs = RunBook(mesh, index)
-        keeper = MeshKeeper(view, paths, index, hosts, runs)
+        journal = Journal()
+        runs = RunBook(mesh, index, journal)
+        keeper = MeshKeeper(view, paths, index, journal, hosts, runs)
         control = RunControl(keeper, index, hosts, runs)
         reader = Reader(paths, hosts, runs)
         actors = {type(actor).__name__: actor for actor in (keeper, control, reader)}

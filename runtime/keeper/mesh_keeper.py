@@ -20,6 +20,7 @@ from ..records import EndReason, MeshState, MeshView
 from ..services.host import Host
 from .allocation import Allocation
 from .hosts import Hosts
+from .journal import Journal
 from .links import HostLink
 from .runbook import RunBook
 
@@ -46,10 +47,13 @@ class Released:
 class MeshKeeper(Actor):
     """`run` serves the mesh until it is released; changes are made one at a time, under `changing`."""
 
-    def __init__(self, view: MeshView, paths: MeshPaths, index: Index, hosts: Hosts, runs: RunBook) -> None:
+    def __init__(
+        self, view: MeshView, paths: MeshPaths, index: Index, journal: Journal, hosts: Hosts, runs: RunBook
+    ) -> None:
         self._view = view
         self._paths = paths
         self._index = index
+        self._journal = journal
         self._hosts = hosts
         self._runs = runs
         self._allocation = Allocation(view.mesh, view.spec, paths)
@@ -150,7 +154,7 @@ class MeshKeeper(Actor):
             return
         link = self._hosts[host]
         if link.state == "lost":
-            self._index.add_keeper_event(self._view.mesh, "host_lost", detail=f"host {host}: {link.reason}")
+            self._say("host_lost", f"host {host}: {link.reason}")
             link.take(self._allocation.spooled(host))
             self._runs.host_lost(host, time.time())
         lost = [one for one in self._hosts.links.values() if one.state == "lost"]
@@ -164,12 +168,15 @@ class MeshKeeper(Actor):
         elif len(self._hosts.ready()) == len(self._hosts.links):
             self._put("ready", "")
 
+    def _say(self, kind: str, detail: str) -> None:
+        entry = partial(self._index.add_keeper_event, self._view.mesh, kind, detail=detail)
+        self._journal.write((kind, detail), entry)
+
     def _put(self, state: MeshState, reason: str) -> None:
         if state != self._view.state:
-            self._index.add_keeper_event(self._view.mesh, f"mesh_{state}", detail=reason)
+            self._say(f"mesh_{state}", reason)
         self._view = replace(self._view, state=state, reason=reason, hosts=self._hosts.views())
-        boot, deadline = self._allocation.lease
-        self._index.put_mesh(self._view, lease_boot=boot, lease_deadline=deadline)
+        self._journal.write("mesh", partial(self._index.put_mesh, self._view))
         if state != "starting":
             self._settled.set()
 

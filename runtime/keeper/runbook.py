@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import anyio
 
 from ..index import Index
 from ..records import EndReason, Exit, HostEvent, RunView
+from .journal import Journal
 from .lifecycle import EndRanks, fold, is_over, lose_host, peers_to_end
 
 __all__ = ["RunBook"]
+
+_REMEMBERED = 50
 
 
 @dataclass(slots=True)
@@ -25,20 +29,30 @@ class _Entry:
 class RunBook:
     """Synchronous but for the waiting. Runs that were under way when an earlier keeper died are taken up."""
 
-    def __init__(self, mesh: str, index: Index) -> None:
+    def __init__(self, mesh: str, index: Index, journal: Journal) -> None:
         self._mesh = mesh
         self._index = index
+        self._journal = journal
         self._to_end: deque[EndRanks] = deque()
         self._to_end_grew = anyio.Event()
         self._entries: dict[str, _Entry] = {}
-        for view in reversed(index.runs(mesh)):
-            if not is_over(view):
-                self._entries[view.run] = _Entry(view)
-                self._note_peers(self._entries[view.run])
+        for view in index.unfinished_runs(mesh):
+            self._entries[view.run] = _Entry(view)
+            self._note_peers(self._entries[view.run])
 
     def add(self, view: RunView) -> None:
-        self._entries[view.run] = _Entry(view)
+        """
+        Raises:
+            Unavailable: index_unusable; a run that cannot be recorded must not start.
+        """
         self._index.put_run(view)
+        self._entries[view.run] = _Entry(view)
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        over = [run for run, entry in self._entries.items() if is_over(entry.view)]
+        for run in over[:-_REMEMBERED]:
+            del self._entries[run]
 
     def view(self, run: str) -> RunView:
         """
@@ -53,7 +67,9 @@ class RunBook:
 
     def take(self, host: int, events: tuple[HostEvent, ...]) -> None:
         """Folds a host's new events into the runs they speak of."""
-        self._index.add_events(self._mesh, host, events)
+        self._journal.write(
+            ("events", host, events[-1].seq), partial(self._index.add_events, self._mesh, host, events)
+        )
         touched: dict[str, RunView] = {}
         for event in events:
             if event.run in self._entries:
@@ -90,8 +106,8 @@ class RunBook:
     async def wait_over(self, run: str, timeout_s: float) -> RunView:
         """The view when the run is over or the time is up."""
         with anyio.move_on_after(timeout_s):
-            while not is_over(self.view(run)):
-                await self._entries[run].changed.wait()
+            while (entry := self._entries.get(run)) is not None and not is_over(entry.view):
+                await entry.changed.wait()
         return self.view(run)
 
     async def peers_to_end(self) -> AsyncIterator[EndRanks]:
@@ -107,7 +123,7 @@ class RunBook:
         if view == entry.view:
             return
         entry.view = view
-        self._index.put_run(view)
+        self._journal.write(("run", run), partial(self._index.put_run, view))
         entry.changed.set()
         entry.changed = anyio.Event()
         self._note_peers(entry)

@@ -19,7 +19,7 @@ from .opening import open_regular
 __all__ = ["MAX_CHUNK", "Bounds", "digest_file", "read_chunk", "read_text"]
 
 MAX_CHUNK = 1024 * 1024
-_BLOCK = 1024 * 1024
+_BLOCK = 256 * 1024
 _SNIFF = 8192
 _HEX_BYTES = 64
 _MAX_MATCH = 1000
@@ -73,7 +73,8 @@ def read_text(
 ) -> FileText:
     """A part of a file: `limit` bytes from `offset`, its last `tail` lines, or the lines that match `grep`.
 
-    The text never exceeds `max_bytes` in UTF-8. With `tail` and `grep` the last matches are given.
+    The text never exceeds `max_bytes` in UTF-8. With `grep`, `limit` counts lines that begin within it, and
+    `tail` gives the last matches.
 
     Raises:
         NotFound, InvalidArgument: no such file, no regular one, or a wrong argument.
@@ -189,10 +190,13 @@ def _search(
     number = 1
     next_: int | None = None
     note = ""
-    scan = _Scan(file.fd, offset, stop, bounds)
+    scan = _Scan(file.fd, offset, bounds)
     for at, line in scan:
+        if stop is not None and at >= stop:
+            next_ = at
+            break
         now = time.monotonic()
-        if now > bounds.deadline + _OVERTIME_S:
+        if at > offset and now > bounds.deadline + _OVERTIME_S:
             next_, note = at, "the time was up: go on from the next offset"
             break
         if pattern.search(line, now + _OVERTIME_S):
@@ -221,8 +225,8 @@ class _Scan:
     `stopped_at` and `note` tell where and why it stopped before the end, if it did.
     """
 
-    def __init__(self, fd: int, offset: int, stop: int | None, bounds: Bounds) -> None:
-        self._fd, self._at, self._stop, self._bounds = fd, offset, stop, bounds
+    def __init__(self, fd: int, offset: int, bounds: Bounds) -> None:
+        self._fd, self._at, self._bounds = fd, offset, bounds
         self.stopped_at: int | None = None
         self.note = ""
 
@@ -252,12 +256,7 @@ class _Scan:
     def _blocks(self) -> Iterator[tuple[int, bytes]]:
         at, scanned = self._at, 0
         started = time.monotonic()
-        while self._stop is None or at < self._stop:
-            at = self._next_data(at)
-            wanted = _BLOCK if self._stop is None else min(_BLOCK, self._stop - at)
-            block = _pread(self._fd, wanted, at) if wanted > 0 else b""
-            if not block:
-                return
+        while block := _pread(self._fd, _BLOCK, at := self._next_data(at)):
             scanned += len(block)
             if scanned >= _MAX_SCAN or self._bounds.reached():
                 took = time.monotonic() - started

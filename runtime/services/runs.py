@@ -29,6 +29,7 @@ _SETTLE_S = 10.0
 _SEARCH_BYTES = 64 * 1024
 _LONGEST_LINE = 4096
 _RECENT = 5
+_REMEMBERED = 50
 _LINE_END = re.compile(r"[\r\n]")
 
 
@@ -101,6 +102,10 @@ class Runs(Actor):
     async def _supervise(self, run: HostRun) -> None:
         await run.supervise()
         await self.release_port(run.plan.reserved_port)
+        # Their output stays on disk, where the keeper reads it when we no longer know them.
+        over = [name for name, one in self._runs.items() if one.ended.is_set()]
+        for name in over[:-_REMEMBERED]:
+            del self._runs[name]
 
     @endpoint
     async def end(self, run: str, ranks: tuple[int, ...] | None, reason: EndReason, grace_s: float) -> int:

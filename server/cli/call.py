@@ -24,7 +24,7 @@ def run(arguments: argparse.Namespace) -> int:
     async def work(session: Session) -> int:
         tool = session.registry.find(arguments.tool)
         given = parse_pairs(arguments.arguments, tool.arguments.schema["properties"])
-        print_answer(await tool(session.call, given), arguments.output)
+        print_answer(await session.tool(arguments.tool, **given), arguments.output)
         return 0
 
     return run_session(work)

@@ -5,19 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import anyio
 
 from ...runtime.client import Meshes, open_meshes
 from ...runtime.errors import InvalidArgument, MilkweedError
 from ...tools.registry import Answer, Call, Registry
-
-if TYPE_CHECKING:
-    from rich.progress import Progress as RichProgress
-    from rich.progress import TaskID
 
 __all__ = ["Session", "add_output_argument", "run_session"]
 
@@ -31,18 +27,15 @@ def add_output_argument(parser: argparse.ArgumentParser) -> None:
 class Session:
     """Open meshes and the tools on them."""
 
-    def __init__(self, call: Call, registry: Registry) -> None:
-        self.call = call
+    def __init__(self, meshes: Meshes, registry: Registry) -> None:
+        self.meshes = meshes
         self.registry = registry
-
-    @property
-    def meshes(self) -> Meshes:
-        return self.call.meshes
 
     async def tool(self, tool: str, /, **arguments: Any) -> Answer:
         """Calls a tool with the same checks as over MCP; None stands for "not given"."""
         given = {key: value for key, value in arguments.items() if value is not None}
-        return await self.registry.find(tool)(self.call, given)
+        async with _reporting() as report:
+            return await self.registry.find(tool)(Call(self.meshes, report, f"uid:{os.getuid()}"), given)
 
 
 def run_session(work: Callable[[Session], Awaitable[int]], *, toolsets: str = "all") -> int:
@@ -50,8 +43,8 @@ def run_session(work: Callable[[Session], Awaitable[int]], *, toolsets: str = "a
 
     async def body() -> int:
         registry = Registry.load(toolsets)
-        async with open_meshes() as meshes, _reporting() as report:
-            return await work(Session(Call(meshes, report, f"uid:{os.getuid()}"), registry))
+        async with open_meshes() as meshes:
+            return await work(Session(meshes, registry))
 
     try:
         return anyio.run(body)
@@ -83,7 +76,7 @@ def _tell(error: MilkweedError) -> int:
 
 @asynccontextmanager
 async def _reporting() -> AsyncIterator[Callable[[float, float | None, str], Awaitable[None]]]:
-    """What the tools report: a line with a bar on a terminal, nothing elsewhere."""
+    """What a tool reports, as a line on a terminal; nothing elsewhere."""
     if not sys.stderr.isatty():
 
         async def silent(_: float, __: float | None, ___: str) -> None:
@@ -94,15 +87,20 @@ async def _reporting() -> AsyncIterator[Callable[[float, float | None, str], Awa
     from rich.console import Console
     from rich.progress import Progress, SpinnerColumn, TextColumn
 
-    bar: RichProgress = Progress(
-        SpinnerColumn(), TextColumn("{task.description}"), console=Console(stderr=True), transient=True
+    bar = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
     )
-    tasks: Mapping[str, TaskID] = {"now": bar.add_task("", total=None, visible=False)}
+    task = bar.add_task("", total=None)
 
     async def shown(done: float, total: float | None, message: str) -> None:
         share = f" {100 * done / total:.0f} %" if total else ""
+        bar.update(task, description=f"{message}{share}")
         bar.start()
-        bar.update(tasks["now"], description=f"{message}{share}", visible=True)
 
     try:
         yield shown

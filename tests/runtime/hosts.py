@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -123,22 +123,22 @@ async def open_guarded(directory: Path, *options: str, cap: int = 64 << 20) -> A
     """A host under a guard; whatever the test leaves of it is killed at the end."""
     mesh = unique("mesh")
     sockets = Path(tempfile.mkdtemp(prefix="mw-"))
-    socket = sockets / "s"
+    address = sockets / "s"
     harness = [sys.executable, "-m", "tests.runtime.agent.harness"]
     command = [sys.executable, "-I", "-S", str(GUARD), "--log", str(directory / "guard.log"), *options]
     with open(directory / "agent.log", "wb") as log:
         guard = subprocess.Popen(
-            [*command, "--", *harness, str(directory), str(socket), mesh, str(cap)],
+            [*command, "--", *harness, str(directory), str(address), mesh, str(cap)],
             cwd=ROOT,
             stdout=log,
             stderr=log,
         )
     try:
-        await until(lambda: socket.exists() or guard.poll() is not None)
+        await until(lambda: listens(address) or guard.poll() is not None)
         assert guard.poll() is None, (directory / "agent.log").read_text()
         table = ptree.snapshot()
         agent = next(pid for pid, process in table.items() if process.parent == guard.pid)
-        async with open_connection(socket, role="keeper") as connection:
+        async with open_connection(address, role="keeper") as connection:
             yield GuardedHost(
                 directory, mesh, guard, agent, connection.actor("Runs", Runs).within(DEADLINE_S)
             )
@@ -151,10 +151,9 @@ async def open_guarded(directory: Path, *options: str, cap: int = 64 << 20) -> A
         shutil.rmtree(sockets, ignore_errors=True)
 
 
-def read_json(path: Path) -> object:
-    with contextlib.suppress(OSError):
-        return json.loads(path.read_text())
-    return None
+def listens(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
 
 
 def open_descriptors() -> dict[str, str]:

@@ -150,7 +150,7 @@ def test_unforeseen_errors_go_to_the_log_file(places: dict[str, str], tmp_path: 
 
 def test_serving_imports_nothing_that_it_does_not_need() -> None:
     code = (
-        "import sys; from milkweed.server.cli import serve; import milkweed.server.app, milkweed.runtime.client;"
+        "import sys, milkweed.server.app, milkweed.runtime.client; from milkweed.server.cli import serve;"
         "from milkweed.tools.registry import Registry; Registry.load().tools[0].arguments.schema;"
         "print(*{name.partition('.')[0] for name in sys.modules})"
     )

@@ -57,6 +57,11 @@ def test_an_integer_serves_as_a_float() -> None:
     assert ARGUMENTS.check({"name": "ab", "share": 2})["share"] == 2.0
 
 
+def test_a_whole_number_serves_as_an_integer_however_it_is_written() -> None:
+    assert ARGUMENTS.check({"name": "ab", "hosts": 2.0})["hosts"] == 2
+    assert "got 2.5" in refused(name="ab", hosts=2.5)
+
+
 def test_null_means_not_given_where_there_is_a_default() -> None:
     assert ARGUMENTS.check({"name": "ab", "hosts": None, "env": None})["hosts"] == 1
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+import milkweed.tools
 from milkweed.runtime.errors import InvalidArgument, NotFound
 from milkweed.tools import registry
 from milkweed.tools.registry import Call, Registry, Text, Tool, tool
@@ -37,6 +38,11 @@ def plugged(monkeypatch: pytest.MonkeyPatch, *modules: tuple[str, object]) -> No
 
 def names(loaded: Registry) -> set[str]:
     return {item.name for item in loaded.tools}
+
+
+def test_what_a_library_may_import_is_pinned() -> None:
+    assert milkweed.tools.__all__ == ["Call", "Registry", "Result", "Text", "Tool", "tool"]
+    assert all(hasattr(milkweed.tools, name) for name in milkweed.tools.__all__)
 
 
 def test_a_tool_is_its_function() -> None:

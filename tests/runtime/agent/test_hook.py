@@ -91,11 +91,12 @@ if __name__ == "__main__":
     try:
         pids = [int(word) for word in rank.stdout.readline().split()]
         await until(lambda: all(can_dump(pid) and find_stack_file(tmp_path, pid) for pid in pids))
-        for pid in pids:
+
+        def dumped(pid: int) -> bool:
             os.kill(pid, DUMP_SIGNAL)
-        await until(
-            lambda: all("in work" in stack_file(tmp_path, "rank-3", pid).read_text() for pid in pids[:1])
-        )
+            return "in work" in stack_file(tmp_path, "rank-3", pid).read_text()
+
+        await until(lambda: all([dumped(pid) for pid in pids]))
         assert stack_file(tmp_path, "rank-3", rank.pid).read_text() == ""
     finally:
         rank.communicate(timeout=30)

@@ -79,7 +79,7 @@ def test_torchrun_refuses_what_it_cannot_start(request_: RunRequest) -> None:
 def test_spmd_sets_every_variable_that_torchrun_sets(tmp_path: Path) -> None:
     script = tmp_path / "dump.py"
     script.write_text("import json, os\nprint('ENV' + json.dumps(dict(os.environ)))\n")
-    clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+    clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path), "LC_CTYPE": "C.UTF-8"}
     command = [
         sys.executable,
         "-m",

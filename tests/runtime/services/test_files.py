@@ -203,12 +203,19 @@ async def test_ten_sparse_gigabytes_are_read_and_searched_at_once(files: Files, 
     assert time.monotonic() - started < 5
 
 
-async def test_a_search_stops_at_its_bounds_and_says_where(files: Files, work: Path) -> None:
-    (work / "a").write_text("x\n" * 3_000_000)
-    found = read_text(str(work / "a"), Bounds(time.monotonic() - 1), grep="needle")
+@pytest.mark.parametrize("late_s", [0.0, 100.0])
+async def test_a_search_stops_at_its_bounds_and_can_be_gone_on_with(work: Path, late_s: float) -> None:
+    (work / "a").write_text("x\n" * 1_000_000)
+    found = read_text(str(work / "a"), Bounds(time.monotonic() - late_s), grep="needle")
     assert found.next is not None
     assert 0 < found.next < found.size
     assert "go on from the next offset" in found.note
+
+
+async def test_a_search_within_a_limit_says_where_to_go_on(files: Files, work: Path) -> None:
+    (work / "a").write_text("".join(f"step {number}\n" for number in range(100)))
+    found = await files.read("a", grep="step 1$", limit=100)
+    assert (found.text, found.next) == ("2:step 1\n", 102)
 
 
 async def test_lines_of_megabytes_are_searched_in_bounded_memory(files: Files, work: Path) -> None:
