@@ -29,9 +29,9 @@ async def run(*, quick: bool) -> AsyncIterator[Line]:
         script = lab.workload("flood.py")
         async with lab.mesh("flood", 1, 1) as mesh:
             await lab.call("run_on_mesh", mesh=mesh, command="true")
+            before = _rss(lab)
             for _ in range(1 if quick else 3):
                 seconds = 3 if quick else 10
-                before = _rss(lab)
                 run = await lab.start(mesh, ["python", script, str(RATE_MB_S)])
                 await lab.printed(run, "^0", 20)
                 file = _output_file(lab, run)

@@ -6,6 +6,7 @@ bytes is left; with other bytes it is an error, and nothing is overwritten.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,10 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Protocol
 
-import anyio
-
-from .errors import Conflict, InvalidArgument, MilkweedError, NotFound
-from .file_records import FileChunk, FileDigest, FileListing
+from .errors import Conflict, InvalidArgument, MilkweedError, Unavailable
+from .file_records import FileChunk, FileEntry, FileListing
 
 __all__ = ["Fetched", "FileSource", "Report", "fetch"]
 
@@ -28,13 +27,17 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One file on the client. `unchanged`: it was there already with the same bytes."""
+    """One file on the client. `unchanged`: it was there already with the same bytes.
+
+    `skipped` says why there is none: it is a device, a link to nowhere, ...
+    """
 
     host: int
     path: str
     destination: str
     size: int
     unchanged: bool = False
+    skipped: str = ""
 
 
 class FileSource(Protocol):
@@ -44,10 +47,6 @@ class FileSource(Protocol):
         self, path: str, *, hosts: Sequence[int] | None = None, pattern: str | None = None, limit: int = 200
     ) -> dict[int, FileListing | MilkweedError]: ...
 
-    async def file_digests(
-        self, path: str, *, hosts: Sequence[int] | None = None
-    ) -> dict[int, FileDigest | MilkweedError]: ...
-
     async def file_chunk(self, path: str, *, host: int, offset: int, length: int) -> FileChunk: ...
 
 
@@ -56,7 +55,8 @@ class _Item:
     host: int
     source: str
     destination: Path
-    size: int
+    size: int = 0
+    skipped: str = ""
 
 
 async def fetch(
@@ -65,21 +65,23 @@ async def fetch(
     """Copies `path` of each host to `destination/<host>/<name>`; a folder with all that is below it.
 
     Raises:
-        NotFound, InvalidArgument: on the first host that does not have it, or has something that is no file.
-        Conflict: file_exists, a file with other content is in the way; nothing was copied.
+        NotFound, InvalidArgument: on the first host that does not have it, or that has too much.
+        Conflict: file_exists, other content is in the way and nothing was copied; file_changed.
+        Unavailable: disk_full, or the destination cannot be written.
     """
-    items = [
-        item for host in hosts for item in await _items(source, host, path, Path(destination) / str(host))
-    ]
+    folder = Path(destination)
+    items = [item for host in hosts for item in await _items(source, host, path, folder / str(host))]
     total = sum(item.size for item in items)
     same = {item for item in items if item.destination.exists() and await _is_same(source, item)}
     done = 0
     fetched = []
     for item in items:
-        if item not in same:
+        if item not in same and not item.skipped:
             await _copy(source, item)
         done += item.size
-        fetched.append(Fetched(item.host, item.source, str(item.destination), item.size, item in same))
+        fetched.append(
+            Fetched(item.host, item.source, str(item.destination), item.size, item in same, item.skipped)
+        )
         await report(done, total, f"{len(fetched)} of {len(items)} files")
     return tuple(fetched)
 
@@ -87,8 +89,8 @@ async def fetch(
 async def _items(source: FileSource, host: int, path: str, folder: Path) -> list[_Item]:
     listing = await _listing(source, host, path)
     name = PurePosixPath(listing.path).name or "root"
-    if len(listing.entries) == 1 and listing.entries[0].kind == "file" and _is_the_file(listing):
-        return [_Item(host, listing.path, folder / name, listing.entries[0].size)]
+    if not listing.directory:
+        return [await _item(source, host, listing.path, listing.entries[0], folder / name)]
     found: list[_Item] = []
     todo = [(listing, folder / name)]
     while todo:
@@ -97,20 +99,24 @@ async def _items(source: FileSource, host: int, path: str, folder: Path) -> list
             child = f"{here.path.rstrip('/')}/{entry.name}"
             if entry.kind == "directory":
                 todo.append((await _listing(source, host, child), target / entry.name))
-            elif entry.kind == "file":
-                found.append(_Item(host, child, target / entry.name, entry.size))
+            else:
+                found.append(await _item(source, host, child, entry, target / entry.name))
         if len(found) > MAX_FILES:
-            raise InvalidArgument(
-                "invalid_argument",
-                f"{path} on host {host} holds more than {MAX_FILES:,} files",
-                "Fetch a part of it, or pack it with a run of `tar` first.",
-            )
+            raise _too_many(path, host)
     return found
 
 
-def _is_the_file(listing: FileListing) -> bool:
-    """A listing of a file has the file itself as its one entry."""
-    return listing.entries[0].name in (listing.path, PurePosixPath(listing.path).name)
+async def _item(source: FileSource, host: int, path: str, entry: FileEntry, destination: Path) -> _Item:
+    """A link stands for the file it leads to: `latest.pt` is wanted with its bytes."""
+    if entry.kind == "file":
+        return _Item(host, path, destination, entry.size)
+    if entry.kind == "link":
+        try:
+            head = await source.file_chunk(path, host=host, offset=0, length=1)
+        except MilkweedError as error:
+            return _Item(host, path, destination, skipped=f"a link to {entry.target}: {error.cause}")
+        return _Item(host, path, destination, head.size)
+    return _Item(host, path, destination, skipped=entry.error or f"a {entry.kind}")
 
 
 async def _listing(source: FileSource, host: int, path: str) -> FileListing:
@@ -118,12 +124,16 @@ async def _listing(source: FileSource, host: int, path: str) -> FileListing:
     if isinstance(answer, MilkweedError):
         raise answer
     if answer.left_out:
-        raise InvalidArgument(
-            "invalid_argument",
-            f"{path} on host {host} holds more than {MAX_FILES:,} entries",
-            "Fetch a part of it.",
-        )
+        raise _too_many(path, host)
     return answer
+
+
+def _too_many(path: str, host: int) -> InvalidArgument:
+    return InvalidArgument(
+        "invalid_argument",
+        f"{path} on host {host} holds more than {MAX_FILES:,} files",
+        "Fetch a part of it, or pack it with a run of `tar` first.",
+    )
 
 
 async def _is_same(source: FileSource, item: _Item) -> bool:
@@ -131,16 +141,12 @@ async def _is_same(source: FileSource, item: _Item) -> bool:
     Raises:
         Conflict: something else is there.
     """
-    if item.destination.is_file() and item.destination.stat().st_size == item.size:
+    if not item.skipped and item.destination.is_file() and item.destination.stat().st_size == item.size:
         theirs, ours = hashlib.sha256(), hashlib.sha256()
         with item.destination.open("rb") as file:
-            offset = 0
-            while chunk := (
-                await source.file_chunk(item.source, host=item.host, offset=offset, length=CHUNK)
-            ).data:
-                theirs.update(chunk)
-                ours.update(file.read(len(chunk)))
-                offset += len(chunk)
+            while data := (await _chunk(source, item, file.tell())).data:
+                theirs.update(data)
+                ours.update(file.read(len(data)))
         if theirs.digest() == ours.digest():
             return True
     raise Conflict(
@@ -153,28 +159,32 @@ async def _is_same(source: FileSource, item: _Item) -> bool:
 async def _copy(source: FileSource, item: _Item) -> None:
     """
     Raises:
-        Conflict: file_changed, it was written while it was read. Unavailable: disk_full.
+        Conflict: file_changed, it was written while it was read.
+        Unavailable: disk_full, invalid_path: it cannot be written.
     """
-    item.destination.parent.mkdir(parents=True, exist_ok=True)
     partial = item.destination.with_name(f".{item.destination.name}.part-{os.getpid()}")
     try:
+        item.destination.parent.mkdir(parents=True, exist_ok=True)
         with partial.open("wb") as file:
-            first: FileChunk | None = None
-            while True:
-                chunk = await source.file_chunk(item.source, host=item.host, offset=file.tell(), length=CHUNK)
-                first = first or chunk
+            first = chunk = await _chunk(source, item, 0)
+            while chunk.data:
+                file.write(chunk.data)
+                chunk = await _chunk(source, item, file.tell())
                 if chunk.modified_at != first.modified_at:
                     raise Conflict(
                         "file_changed",
                         f"{item.source} on host {item.host} changed while it was read",
                         "Fetch it again.",
                     )
-                if not chunk.data:
-                    break
-                file.write(chunk.data)
         os.replace(partial, item.destination)
     except OSError as error:
-        raise NotFound("file_not_found", f"{item.destination} cannot be written: {error.strerror}") from None
+        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "invalid_path"
+        raise Unavailable(
+            code, f"{item.destination} cannot be written: {error.strerror}", "Name another destination."
+        ) from None
     finally:
-        with anyio.CancelScope(shield=True):
-            partial.unlink(missing_ok=True)
+        partial.unlink(missing_ok=True)
+
+
+async def _chunk(source: FileSource, item: _Item, offset: int) -> FileChunk:
+    return await source.file_chunk(item.source, host=item.host, offset=offset, length=CHUNK)

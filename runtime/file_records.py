@@ -27,7 +27,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class FileListing:
-    """Entries of a directory (or the one file asked for), sorted by name.
+    """Entries of a directory, sorted by name; or what was asked for itself, when it is no `directory`.
 
     `left_out` is how many more match; `note` says where the search itself was cut short.
     """
@@ -36,6 +36,7 @@ class FileListing:
     entries: tuple[FileEntry, ...]
     left_out: int = 0
     note: str = ""
+    directory: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,7 @@ __all__ = ["KEEPER", "Index", "MeshEvent", "short_id"]
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _BUSY_S = 10.0
+_VERSION = 2
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meshes (
     mesh TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL,
@@ -74,8 +75,11 @@ class Index:
         try:
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             self._db.execute("PRAGMA synchronous = NORMAL")
-            if self._db.execute("PRAGMA user_version").fetchone()[0] == 0:
-                self._db.executescript("BEGIN IMMEDIATE;" + _SCHEMA + "PRAGMA user_version = 1; COMMIT;")
+            version = self._db.execute("PRAGMA user_version").fetchone()[0]
+            if version == 0:
+                self._db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {_VERSION}; COMMIT;")
+            elif version != _VERSION:
+                raise sqlite3.DatabaseError(f"it has version {version}, this Milkweed reads version {_VERSION}")
         except sqlite3.Error as error:
             raise Unavailable(
                 "index_unreadable",

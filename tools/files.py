@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["fetch_files", "list_remote_files", "read_remote_file"]
 
 _LIST_BYTES = 7500
+_SKIPPED_SHOWN = 10
 _NAME_MAX = 200
 
 RemotePath = Annotated[str, Field(min_length=1, description="absolute, or relative to the workspace")]
@@ -97,12 +98,14 @@ async def fetch_files(
     began = time.monotonic()
     await call.report(0, None, f"fetching {path} from hosts {format_ranks(chosen)}")
     fetched = await found.fetch(path, hosts=chosen, destination=target, report=call.report)
-    copied = [one for one in fetched if not one.unchanged]
+    copied = [one for one in fetched if not one.unchanged and not one.skipped]
+    skipped = [one for one in fetched if one.skipped]
     return FetchResult(
         destination=target,
         files=len(copied),
         bytes=sum(one.size for one in copied),
-        unchanged=len(fetched) - len(copied),
+        unchanged=len(fetched) - len(copied) - len(skipped),
+        skipped=[clip(f"host {one.host}: {one.path}: {one.skipped}", 200) for one in skipped[:_SKIPPED_SHOWN]],
         hosts=format_ranks(chosen),
         elapsed_s=round(time.monotonic() - began, 2),
         next="" if fetched else f"list_remote_files(mesh={found.id!r}, path={path!r}) tells what is there.",

@@ -246,6 +246,7 @@ class FetchResult(Result):
     files: int = Field(description="copied now")
     bytes: int = Field(description="copied now")
     unchanged: int = Field(default=0, description="files that were there already with the same content")
+    skipped: list[str] = Field(default=[], description="what is no regular file, the first ten")
     hosts: str
     elapsed_s: float
     next: str = ""

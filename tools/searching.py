@@ -38,7 +38,7 @@ async def search_output(
     offsets of the page go on from there.
 
     Raises:
-        InvalidArgument: the pattern is wrong, or too slow.
+        InvalidArgument: the pattern is wrong.
     """
     at = {rank: offsets.get(rank, 0) for rank in ranks}
     open_ranks = set(ranks)

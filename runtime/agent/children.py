@@ -163,6 +163,11 @@ class Children:
         asyncio.get_running_loop().add_reader(pidfd, self._collect, watch)
         return child
 
+    def collect(self) -> None:
+        """Tells now of children that have ended, instead of at the next turn of the loop."""
+        for watch in tuple(self._alive.values()):
+            self._collect(watch)
+
     def _collect(self, watch: _Watch) -> None:
         """Reaps a known child if it has ended."""
         child = watch.child

@@ -149,22 +149,33 @@ def reap() -> "dict[int, int]":
 
 
 def sweep(seconds: float, log: Log) -> "set[int]":
-    """Kills all descendants until none is left or the time is up; returns those that are left."""
+    """Kills and reaps all descendants until none is left or the time is up; returns those that are left."""
     deadline = time.monotonic() + seconds
     killed: set[tuple[int, int]] = set()
+    left: set[int] = set()
     pause = 0.002
     while True:
         reap()
-        alive = descendants()
-        if not alive or time.monotonic() > deadline:
+        # A subreaper without children has no descendants; a walk over /proc may miss one that forks now.
+        if is_childless() or time.monotonic() > deadline:
             if killed:
                 log.say(f"ended {len(killed)} processes that the agent left")
-            return set(alive)
+            return set() if is_childless() else left
+        alive = descendants()
+        left = set(alive)
         for pid, start_time in alive.items():
             if kill(pid, start_time):
                 killed.add((pid, start_time))
         signal.sigtimedwait((signal.SIGCHLD,), pause)
         pause = min(pause * 2, 0.1)
+
+
+def is_childless() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return True
+    return False
 
 
 def descendants() -> "dict[int, int]":

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import signal
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = [
@@ -67,5 +68,6 @@ def catches(status: str, number: int) -> bool:
 def clear_stack_files(run_directory: Path) -> None:
     """Removes stack files that nothing was dumped into, after the end of a run."""
     for path in run_directory.glob("*.stack.*"):
-        if path.stat().st_size == 0:
-            path.unlink(missing_ok=True)
+        with suppress(OSError):
+            if path.stat().st_size == 0:
+                path.unlink()

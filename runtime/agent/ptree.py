@@ -70,7 +70,11 @@ def read_process(pid: int, proc: str = "/proc") -> Process | None:
     try:
         with open(f"{proc}/{pid}/stat", "rb", buffering=0) as file:
             text = file.read(4096)
-    except OSError:
+    except (
+        FileNotFoundError,
+        ProcessLookupError,
+        PermissionError,
+    ):  # any other fault must not pass for an end
         return None
     # The command, second and in parentheses, may itself hold blanks and parentheses.
     fields = text[text.rindex(b")") + 2 :].split()

@@ -88,6 +88,10 @@ class Allocation:
         self._save()
         return self._handles
 
+    async def end_host(self, host: int) -> None:
+        """Ends what a lost host left, if its guard could not."""
+        await self.scheduler.end_host(self._mesh, host)
+
     async def give_back(self) -> int:
         """Ends what is left of the hosts; returns how many processes that were."""
         return await self.scheduler.give_back(self._mesh, self._spec, self._handles)

@@ -129,7 +129,7 @@ def _outcome(ranks: Sequence[RankView]) -> tuple[RunState, str]:
     if "timeout" in why:
         return "failed", "timed out"
     if by_state["failed"]:
-        return "failed", f"ranks {format_ranks(rank.rank for rank in by_state['failed'])} failed"
+        return "failed", f"{_named(by_state['failed'])} failed"
     if "lease_ended" in why:
         return "cancelled", "the lease ended"
     if by_state["lost"]:
@@ -140,3 +140,7 @@ def _outcome(ranks: Sequence[RankView]) -> tuple[RunState, str]:
     if by_state["ended"]:
         return "failed", "ended by Milkweed"
     return "succeeded", ""
+
+
+def _named(ranks: Sequence[RankView]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(rank.rank for rank in ranks)}"

@@ -157,6 +157,7 @@ class MeshKeeper(Actor):
             self._say("host_lost", f"host {host}: {link.reason}")
             link.take(self._allocation.spooled(host))
             self._runs.host_lost(host, time.time())
+            tasks.start_soon(self._allocation.end_host, host)
         lost = [one for one in self._hosts.links.values() if one.state == "lost"]
         if lost and self._view.state == "starting":
             # A mesh that was never whole is given back: nobody can have used it.

@@ -90,6 +90,14 @@ class Scheduler(Protocol):
         """Returns when the host is gone."""
         ...
 
+    async def end_host(self, mesh: str, host: int) -> int:
+        """Ends what is left of a lost host, where the scheduler can reach it; safe to repeat.
+
+        Returns:
+            The number of processes that had to be ended.
+        """
+        ...
+
     async def give_back(self, mesh: str, spec: MeshSpec, handles: Sequence[HostHandle]) -> int:
         """Ends what is left of the hosts and all that belonged to the allocation; safe to repeat.
 

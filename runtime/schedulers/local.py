@@ -90,6 +90,9 @@ class LocalScheduler:
     async def wait_lost(self, handle: HostHandle) -> None:
         await wait_gone(handle.pid, handle.start_time)
 
+    async def end_host(self, mesh: str, host: int) -> int:
+        return await end_all(lambda: list(marked({_host_id(mesh, host)}.__contains__)), _END_GRACE_S)
+
     async def give_back(self, mesh: str, spec: MeshSpec, handles: Sequence[HostHandle]) -> int:
         hosts = {_host_id(mesh, k) for k in range(spec.hosts)}
         ended = await end_all(lambda: list(marked(hosts.__contains__)), _END_GRACE_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -86,9 +87,10 @@ class HostRun:
             (self.directory / "plan.json").write_text(json.dumps(to_json(self.plan)))
             if self.plan.script is not None:
                 path = self.directory / "script"
-                path.write_text(self.plan.script)
+                path.write_text(self.plan.script, errors="replace")
                 path.chmod(0o700)
         except OSError as error:
+            shutil.rmtree(self.directory, ignore_errors=True)  # so that it can be tried again
             raise Unavailable(
                 "disk_full", f"cannot write {self.directory}: {error.strerror}", "Make room on that disk."
             ) from None
@@ -156,10 +158,13 @@ class HostRun:
         self._note_ends()
 
     def _launcher_exited(self, launcher: ProcPlan, ending: Exit) -> None:
-        tail = self._slice(launcher.label, launcher.rank, None, _SUMMARY_BYTES, _SUMMARY_BYTES, ended=True)
-        for rank, exit_ in torchrun.endings(
-            self.plan.child_ranks, ending, tail.data.decode(errors="replace")
-        ):
+        text = ""
+        with suppress(OSError):
+            tail = self._slice(
+                launcher.label, launcher.rank, None, _SUMMARY_BYTES, _SUMMARY_BYTES, ended=True
+            )
+            text = tail.data.decode(errors="replace")
+        for rank, exit_ in torchrun.endings(self.plan.child_ranks, ending, text):
             ended_by = self._ended_by.get(rank, exit_.ended_by)
             found = self._launched.get(rank)
             self._say(
@@ -227,6 +232,7 @@ class HostRun:
 
     async def end(self, ranks: Sequence[int] | None, reason: EndReason, grace_s: float) -> int:
         """Ends ranks (None: all, and launchers) with their trees; returns how many processes there were."""
+        self._context.children.collect()  # what has ended by itself was not ended by us
         if ranks is None:
             self._ending = self._ending or reason
         for rank in [*self._procs, *self.plan.child_ranks] if ranks is None else ranks:

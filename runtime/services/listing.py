@@ -50,7 +50,7 @@ def list_path(path: str, pattern: str | None, limit: int, deadline: float) -> Fi
         entry = stat_path(path)
         target = os.stat(path) if entry.kind == "link" else None
         if (kind_of(target.st_mode) if target else entry.kind) != "directory":
-            return FileListing(path, (entry,))
+            return FileListing(path, (entry,), directory=False)
         search = _Search(deadline)
         names, count = _smallest(_matching(path, pattern, search), limit)
         return FileListing(

@@ -24,8 +24,6 @@ _SNIFF = 8192
 _HEX_BYTES = 64
 _MAX_MATCH = 1000
 _MAX_SCAN = 512 * 1024 * 1024
-# Beyond its deadline a search may finish its block for so long; a line that takes so long is an error.
-_OVERTIME_S = 1.0
 _DIGEST_END = 4 * 1024 * 1024
 _MAGIC: tuple[tuple[bytes, str], ...] = (
     (b"\x7fELF", "ELF program or library"),
@@ -195,11 +193,7 @@ def _search(
         if stop is not None and at >= stop:
             next_ = at
             break
-        now = time.monotonic()
-        if at > offset and now > bounds.deadline + _OVERTIME_S:
-            next_, note = at, "the time was up: go on from the next offset"
-            break
-        if pattern.search(line, now + _OVERTIME_S):
+        if pattern.search(line):
             shown = f"{number}:{line[:_MAX_MATCH]}" if not offset else line[:_MAX_MATCH]
             cost = len(shown.encode()) + 1
             if tail is None and size + cost > max_bytes:

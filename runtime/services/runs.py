@@ -179,7 +179,7 @@ class Runs(Actor):
 
         Raises:
             NotFound: run_not_found, rank_not_found.
-            InvalidArgument: the pattern is none, or too slow.
+            InvalidArgument: the pattern is none.
         """
         found = self._find(run)
         chosen = found.ranks if ranks is None else ranks

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -29,6 +30,14 @@ from milkweed.runtime.services.runs import Runs
 ROOT = Path(__file__).resolve().parents[2]
 GUARD = ROOT / "runtime" / "agent" / "guard.py"
 DEADLINE_S = 20.0
+
+
+def popen(argv: Sequence[str], *, output: Path | None = None, **options: Any) -> subprocess.Popen[Any]:
+    """Starts a process of the test's own; `output` is appended to."""
+    if output is None:
+        return subprocess.Popen(argv, **options)
+    with open(output, "ab") as file:
+        return subprocess.Popen(argv, stdout=file, stderr=file, **options)
 
 
 def unique(prefix: str) -> str:
@@ -126,13 +135,11 @@ async def open_guarded(directory: Path, *options: str, cap: int = 64 << 20) -> A
     address = sockets / "s"
     harness = [sys.executable, "-m", "tests.runtime.agent.harness"]
     command = [sys.executable, "-I", "-S", str(GUARD), "--log", str(directory / "guard.log"), *options]
-    with open(directory / "agent.log", "wb") as log:
-        guard = subprocess.Popen(
-            [*command, "--", *harness, str(directory), str(address), mesh, str(cap)],
-            cwd=ROOT,
-            stdout=log,
-            stderr=log,
-        )
+    guard = popen(
+        [*command, "--", *harness, str(directory), str(address), mesh, str(cap)],
+        output=directory / "agent.log",
+        cwd=ROOT,
+    )
     try:
         await until(lambda: listens(address) or guard.poll() is not None)
         assert guard.poll() is None, (directory / "agent.log").read_text()

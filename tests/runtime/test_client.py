@@ -63,7 +63,7 @@ async def test_each_rank_gets_its_place_and_writes_its_own_output(mesh: Mesh) ->
 async def test_a_failure_is_told_with_its_exit_and_its_peers_are_ended(mesh: Mesh) -> None:
     script = 'if [ "$RANK" = 3 ]; then exit 7; fi; exec sleep 1000'
     view = await finished(mesh, RunRequest((), script=script))
-    assert (view.state, view.reason) == ("failed", "ranks 3 failed")
+    assert (view.state, view.reason) == ("failed", "rank 3 failed")
     assert view.ranks[3].exit is not None
     assert view.ranks[3].exit.code == 7
     assert {rank.exit.ended_by for rank in view.ranks[:3] if rank.exit} == {"peer_failed"}
@@ -267,7 +267,7 @@ async def test_a_failure_seen_by_no_keeper_still_ends_the_peers(mesh: Mesh, tmp_
     assert view.ranks[1].exit.code == 3
 
 
-@pytest.mark.parametrize("victim", ["agent", "guard"])
+@pytest.mark.parametrize("victim", ["agent", "guard", "both"])
 async def test_a_killed_host_is_told_and_its_ranks_are_reaped_and_others_unharmed(
     mesh: Mesh, victim: str
 ) -> None:
@@ -276,7 +276,8 @@ async def test_a_killed_host_is_told_and_its_ranks_are_reaped_and_others_unharme
     agent = (await mesh.view()).hosts[1].agent_pid
     assert agent is not None
     parent = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
-    os.kill(agent if victim == "agent" else parent, signal.SIGKILL)
+    for pid in {"agent": [agent], "guard": [parent], "both": [agent, parent]}[victim]:
+        os.kill(pid, signal.SIGKILL)
     with anyio.fail_after(10):
         while (view := await mesh.view()).state != "degraded":
             await anyio.sleep(0.01)
@@ -345,8 +346,12 @@ async def test_a_lease_can_be_extended_but_not_for_ever(mesh: Mesh) -> None:
 async def test_files_are_listed_read_and_fetched(mesh: Mesh, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "a.txt").write_text("hello\n")
+    (tmp_path / "out" / "out").write_text("a file named as its directory\n")
+    (tmp_path / "out" / "latest").symlink_to("a.txt")
+    (tmp_path / "out" / "nowhere").symlink_to("missing")
     listing = (await mesh.list_files("out"))[1]
-    assert [entry.name for entry in listing.entries] == ["a.txt"]  # type: ignore[union-attr]
+    names = [entry.name for entry in listing.entries]  # type: ignore[union-attr]
+    assert names == ["a.txt", "latest", "nowhere", "out"]
     assert (await mesh.read_file("out/a.txt", host=1)).text == "hello\n"
     target = tmp_path / "fetched"
 
@@ -355,9 +360,11 @@ async def test_files_are_listed_read_and_fetched(mesh: Mesh, tmp_path: Path) -> 
 
     fetched = await mesh.fetch("out", hosts=(0, 1), destination=str(target), report=report)
     assert (target / "1" / "out" / "a.txt").read_text() == "hello\n"
-    assert [one.unchanged for one in fetched] == [False, False]
+    assert (target / "0" / "out" / "latest").read_text() == "hello\n"
+    skipped = [one.path for one in fetched if one.skipped]
+    assert skipped == [str(tmp_path / "out" / "nowhere")] * 2
     again = await mesh.fetch("out", hosts=(0,), destination=str(target), report=report)
-    assert [one.unchanged for one in again] == [True]
+    assert [one.unchanged for one in again if not one.skipped] == [True] * 3
     (target / "0" / "out" / "a.txt").write_text("mine\n")
     with pytest.raises(Conflict, match="file_exists"):
         await mesh.fetch("out", hosts=(0,), destination=str(target), report=report)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,3 +95,11 @@ def test_events_of_the_keeper_are_numbered_by_themselves(index: Index) -> None:
         (KEEPER, 1, "host_lost"),
         (KEEPER, 2, "mesh_degraded"),
     ]
+
+
+def test_an_index_of_another_version_is_said_so(index: Index, tmp_path: Path) -> None:
+    database = sqlite3.connect(tmp_path / "index.sqlite")
+    database.execute("PRAGMA user_version = 99")
+    database.close()
+    with pytest.raises(Unavailable, match="it has version 99, this Milkweed reads version"):
+        Index(tmp_path / "index.sqlite")

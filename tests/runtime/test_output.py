@@ -21,7 +21,7 @@ from milkweed.runtime import _native
 from milkweed.runtime.agent.capping import CappedFile, CapPolicy, OutputCap, next_hole, period_s
 from milkweed.runtime.output import Layout, Segment, decode_layout, encode_layout, read_layout, read_slice
 from milkweed.runtime.records import OutputSlice
-from tests.runtime.hosts import python, until
+from tests.runtime.hosts import popen, python, until
 
 pytestmark = pytest.mark.anyio
 
@@ -322,8 +322,7 @@ async def test_a_rank_that_floods_stays_within_the_cap(run_directory: Path, full
     told: list[Layout] = []
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     most = 0
-    with open(run_directory / "rank-0.out", "ab") as file:
-        writer = subprocess.Popen([*python(WRITER), str(rate), str(seconds)], stdout=file)
+    writer = popen([*python(WRITER), str(rate), str(seconds)], output=run_directory / "rank-0.out")
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(cap.run)
         cap.watch(run_directory, "rank-0", told.append)

@@ -2,67 +2,42 @@
 
 from __future__ import annotations
 
-import time
-from contextlib import suppress
-
 import pytest
 
 from milkweed.runtime.errors import InvalidArgument
 from milkweed.runtime.patterns import compile_pattern
 
-USUAL = (
-    "loss.*nan",
-    r"^\[rank\d+\]: .*Error",
-    "(?i)error|nan|inf",
-    r"(?:\d{1,3}\.){3}\d{1,3}",
-    "(?:error|warn|fail).*rank",
-    "colou?r",
-    "(foo|bar)+",
-    r"(?:\d++\.)+",
-    r"(\w+)\s\1",
+
+@pytest.mark.parametrize(
+    ("pattern", "line"),
+    [
+        ("loss.*nan", "step 3 loss nan"),
+        (r"^\[rank\d+\]: .*Error", "[rank3]: ValueError"),
+        ("(?i)error|nan|inf", "an ERROR"),
+        (r"(?:\d{1,3}\.){3}\d{1,3}", "at 10.0.0.1:99"),
+        ("größer", "viel größer"),
+        ("x$", "bytes that are no text: \udce9x"),
+        ("", "anything"),
+    ],
 )
-ENDLESS = (
-    "(a+)+b",
-    "(a|aa)+b",
-    "(a?a)+b",
-    "(?:a?){30}a{30}",
-    r"(x+)\1*",
-    "(.*)*",
-    "((ab?)*c?)*d",
-    "a*a*a*a*b",
+def test_usual_patterns_are_found(pattern: str, line: str) -> None:
+    assert compile_pattern(pattern).search(line)
+
+
+def test_what_is_not_there_is_not_found() -> None:
+    assert not compile_pattern("^step [0-9]+$").search("step one")
+
+
+@pytest.mark.parametrize(
+    "pattern", ["[", "(?P<a", "*", "a{1001}", "(" * 5000, "\\", r"(\w+)\1", "(?=x)", "((a{100}){100}){100}"]
 )
-
-
-@pytest.mark.parametrize("pattern", USUAL)
-def test_usual_patterns_are_taken(pattern: str) -> None:
-    compile_pattern(pattern)
-
-
-@pytest.mark.parametrize("pattern", ENDLESS)
-def test_patterns_that_may_take_for_ever_are_refused(pattern: str) -> None:
+def test_what_is_no_pattern_or_cannot_be_bounded_is_refused_with_a_mend(pattern: str) -> None:
     with pytest.raises(InvalidArgument) as caught:
         compile_pattern(pattern)
     assert caught.value.code == "invalid_argument"
-    assert caught.value.next_step
 
 
-@pytest.mark.parametrize("pattern", ["[", "(?P<a", "*", "a{99999999999}", "(" * 5000, "\\"])
-def test_what_is_no_pattern_is_refused(pattern: str) -> None:
-    with pytest.raises(InvalidArgument):
-        compile_pattern(pattern)
-
-
-@pytest.mark.parametrize("pattern", [*USUAL, "(.*)(.*)(.*)x", "a*a*a*b", "a.*a.*b"])
-def test_a_deadline_holds_on_a_line_made_to_be_slow(pattern: str) -> None:
-    compiled = compile_pattern(pattern)
-    started = time.monotonic()
-    with suppress(InvalidArgument):
-        compiled.search("a" * 1_000_000, started + 0.2)
-    assert time.monotonic() - started < 10
-
-
-def test_long_lines_are_searched_in_their_head() -> None:
-    compiled = compile_pattern("a.*b.*c")
-    assert compiled.search("x" * 1000 + "a" + "x" * 1000 + "b" + "x" * 1000 + "c")
-    assert not compiled.search("a" * 500)
-    assert compiled.search("abc")
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("pattern", ["(a+)+b", "(a|aa)+b", "(?:a?){30}a{30}b", "(.*)*x", "((ab?)*c?)*d", "a.*a.*a.*b"])
+def test_patterns_made_to_be_slow_are_not(pattern: str) -> None:
+    assert not compile_pattern(pattern).search("a" * 1_000_000)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +17,7 @@ from milkweed.runtime.agent.children import Child, Children, open_children
 from milkweed.runtime.agent.oom import Counts, OomHistory
 from milkweed.runtime.errors import Unavailable
 from milkweed.runtime.records import Exit
-from tests.runtime.hosts import open_descriptors, python, unique, until
+from tests.runtime.hosts import open_descriptors, popen, python, unique, until
 
 pytestmark = pytest.mark.anyio
 
@@ -42,14 +41,15 @@ async def ending_of(child: Child) -> Exit | None:
 async def test_exits_are_told_once(tmp_path: Path) -> None:
     told: list[tuple[int, Exit]] = []
     async with open_children(subreaper=False) as children:
-        with open(tmp_path / "out", "wb") as file:
-            child = children.spawn(
-                ["sh", "-c", "echo out; echo err >&2; cat; exit 4"],
-                env=os.environ,
-                cwd=str(tmp_path),
-                output=file.fileno(),
-                on_exit=lambda child, ending: told.append((child.pid, ending)),
-            )
+        output = os.open(tmp_path / "out", os.O_WRONLY | os.O_CREAT)
+        child = children.spawn(
+            ["sh", "-c", "echo out; echo err >&2; cat; exit 4"],
+            env=os.environ,
+            cwd=str(tmp_path),
+            output=output,
+            on_exit=lambda child, ending: told.append((child.pid, ending)),
+        )
+        os.close(output)
         assert child.exit is None
         assert await ending_of(child) == Exit(code=4)
         assert children.alive == ()
@@ -91,7 +91,7 @@ async def test_garbage_collection_steals_no_exit() -> None:
     async with open_children(subreaper=False) as children:
         child = spawn(children, "sh", "-c", "exit 9")
         gc.collect()
-        subprocess.run(["true"], check=True)  # would reap what the collector queued
+        popen(["true"]).wait()  # would reap what the collector queued
         assert await ending_of(child) == Exit(code=9)
 
 
@@ -134,7 +134,7 @@ async def test_end_tree_of_a_dead_child_spares_its_pids_next_owner() -> None:
 
 async def test_a_process_that_is_not_below_us_is_never_touched() -> None:
     mark = {"MILKWEED_RUN": unique("run")}
-    subprocess.run(["setsid", "--fork", "sleep", "1000"], env={**os.environ, **mark}, check=True)
+    popen(["setsid", "--fork", "sleep", "1000"], env={**os.environ, **mark}).wait()
 
     def outsiders() -> dict[int, ptree.Process]:
         table = ptree.snapshot()

@@ -16,7 +16,7 @@ import pytest
 from milkweed.runtime.agent.ptree import read_process
 from milkweed.runtime.records import Exit
 from milkweed.runtime.services.runs import Runs
-from tests.runtime.hosts import GUARD, GuardedHost, marked, open_guarded, plan_of, python, until
+from tests.runtime.hosts import GUARD, GuardedHost, marked, open_guarded, plan_of, popen, python, until
 
 pytestmark = pytest.mark.anyio
 
@@ -82,7 +82,7 @@ async def test_sigterm_to_the_guard_ends_the_agent_in_order(tmp_path: Path) -> N
 async def test_an_agent_that_does_not_end_is_killed_after_the_grace(tmp_path: Path) -> None:
     code = "trap '' TERM; touch up; while :; do sleep 1000; done"
     command = [sys.executable, "-I", "-S", str(GUARD), "--grace", "0.2", "--", "sh", "-c", code]
-    guard = subprocess.Popen(command, cwd=tmp_path)
+    guard = popen(command, cwd=tmp_path)
     await until((tmp_path / "up").exists)
     guard.terminate()
     assert await ended(guard) == 128 + signal.SIGKILL
@@ -127,7 +127,7 @@ async def test_epilogues_run_when_all_is_gone_each_with_a_deadline(tmp_path: Pat
         part for argv in (told, ["no-such-program"], told) for part in ("--epilogue", json.dumps(argv))
     ]
     command = [sys.executable, "-I", "-S", str(GUARD), "--log", "log", *epilogues, "--", "sh", "-c", sleeper]
-    guard = subprocess.Popen(command, cwd=tmp_path)
+    guard = popen(command, cwd=tmp_path)
     assert await ended(guard) == 5
     assert (tmp_path / "told").read_text() == "gone\ngone\n"
     assert "cannot start no-such-program" in (tmp_path / "log").read_text()
@@ -152,7 +152,7 @@ def test_a_guard_that_cannot_start_says_so(arguments: list[str], code: int) -> N
 
 async def test_the_guard_is_small(tmp_path: Path) -> None:
     command = [sys.executable, "-I", "-S", str(GUARD), "--", "sh", "-c", "touch up; sleep 1000"]
-    guard = subprocess.Popen(command, cwd=tmp_path)
+    guard = popen(command, cwd=tmp_path)
     await until((tmp_path / "up").exists)
     status = Path(f"/proc/{guard.pid}/status").read_text()
     guard.terminate()

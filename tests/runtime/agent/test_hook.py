@@ -19,7 +19,7 @@ from milkweed.runtime.agent.hook_protocol import (
     hook_environment,
     stack_file,
 )
-from tests.runtime.hosts import until
+from tests.runtime.hosts import popen, until
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ threading.Thread(target=forward, daemon=True).start()
 def train(): time.sleep(1000)
 train()
 """
-    rank = subprocess.Popen([sys.executable, "-c", code], env=environment(tmp_path))
+    rank = popen([sys.executable, "-c", code], env=environment(tmp_path))
     try:
         await until(lambda: can_dump(rank.pid))
         file = stack_file(tmp_path, "rank-3", rank.pid)
@@ -80,7 +80,7 @@ if __name__ == "__main__":
     sys.stdin.read()
 """
     (tmp_path / "rank.py").write_text(code)
-    rank = subprocess.Popen(
+    rank = popen(
         [sys.executable, str(tmp_path / "rank.py")],
         env=environment(tmp_path),
         stdin=subprocess.PIPE,
@@ -96,7 +96,7 @@ if __name__ == "__main__":
             os.kill(pid, DUMP_SIGNAL)
             return "in work" in stack_file(tmp_path, "rank-3", pid).read_text()
 
-        await until(lambda: all([dumped(pid) for pid in pids]))
+        await until(lambda: all(dumped(pid) for pid in pids))
         assert stack_file(tmp_path, "rank-3", rank.pid).read_text() == ""
     finally:
         rank.communicate(timeout=30)

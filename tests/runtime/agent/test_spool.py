@@ -63,8 +63,7 @@ async def test_numbers_go_on_after_a_restart_and_a_torn_line_is_cut_off(tmp_path
     spool.append("rank_started", run="run-1", rank=0, pid=7)
     spool.append("rank_exited", run="run-1", rank=0, exit=Exit(code=1))
     spool.close()
-    with open(path, "ab") as file:
-        file.write(b'{"seq":3,"at":1')
+    path.write_bytes(path.read_bytes() + b'{"seq":3,"at":1')
     spool = Spool(path)
     assert spool.append("run_ended", run="run-1").seq == 3
     assert [event.seq for event in Spool.read(path)] == [1, 2, 3]

@@ -321,7 +321,7 @@ async def test_a_path_that_cannot_be_is_refused(files: Files, work: Path, path: 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"offset": -1}, {"limit": -1}, {"tail": 0}, {"max_bytes": 0}, {"grep": "["}, {"grep": "(a+)+"}],
+    [{"offset": -1}, {"limit": -1}, {"tail": 0}, {"max_bytes": 0}, {"grep": "["}, {"grep": r"(a)\1"}],
 )
 async def test_wrong_arguments_are_refused(files: Files, work: Path, arguments: dict[str, object]) -> None:
     (work / "a").write_text("a")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import time
@@ -11,9 +12,9 @@ import anyio
 import pytest
 
 from milkweed.runtime.agent.ptree import read_process
-from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
+from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound, Unavailable
 from milkweed.runtime.records import Exit, HostPlan, ProcPlan
-from tests.runtime.hosts import event_of, open_host, plan_of, python, until
+from tests.runtime.hosts import event_of, open_descriptors, open_host, plan_of, python, until
 
 pytestmark = pytest.mark.anyio
 
@@ -224,6 +225,49 @@ async def test_a_reserved_port_can_be_bound_by_a_rank_and_is_given_to_nobody_els
         for port in ports:
             await runs.release_port(port)
             await runs.release_port(port)
+
+
+async def test_a_full_disk_refuses_a_run_which_can_be_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: Path, text: str) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async with open_host(tmp_path) as (context, runs):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "write_text", full)
+            with pytest.raises(Unavailable, match=r"disk_full: cannot write .*: No space left on device"):
+                await runs.start(plan_of(tmp_path, ("true",)))
+        await runs.start(plan_of(tmp_path, ("true",)))
+        assert (await event_of(context.spool, "rank_exited")).exit == Exit(code=0)
+
+
+async def test_a_rank_that_had_failed_before_its_end_was_asked_for_has_failed(tmp_path: Path) -> None:
+    async with open_host(tmp_path) as (context, runs):
+        await runs.start(plan_of(tmp_path, ("sh", "-c", "exit 7"), ("sleep", "1000")))
+        pid = (await event_of(context.spool, "rank_started", 0)).pid
+        while read_process(pid or 0) is not None and (await runs.processes("run-1", (0,))):
+            if read_process(pid or 0).state == "Z":  # type: ignore[union-attr]
+                break  # it is dead, and the loop has not yet told
+        await runs.end("run-1", None, "peer_failed", 1.0)
+        assert (await event_of(context.spool, "rank_exited", 0)).exit == Exit(code=7)
+        assert (await event_of(context.spool, "rank_exited", 1)).exit == Exit(
+            signal=15, ended_by="peer_failed"
+        )
+
+
+async def test_fifty_runs_leave_no_descriptor(tmp_path: Path) -> None:
+    async with open_host(tmp_path) as (_, runs):
+
+        async def run(name: str) -> None:
+            await runs.start(plan_of(tmp_path, ("sh", "-c", "echo hello"), ("true",), run=name))
+            await runs.end(name, None, "cancelled", 1.0)
+
+        await run("run-0")
+        before = open_descriptors()
+        for number in range(1, 51):
+            await run(f"run-{number}")
+        assert open_descriptors() == before
 
 
 async def test_what_is_left_when_the_service_closes_is_ended(tmp_path: Path) -> None:

@@ -166,12 +166,7 @@ def test_grep_gives_lines_and_their_numbers() -> None:
     assert grep(text, "four") == ""
 
 
-@pytest.mark.parametrize("pattern", ["[", "(a+)+b"])
+@pytest.mark.parametrize("pattern", ["[", r"(a)\1"])
 def test_a_bad_pattern_is_refused(pattern: str) -> None:
     with pytest.raises(InvalidArgument):
         grep("a", pattern)
-
-
-def test_a_slow_pattern_is_stopped() -> None:
-    with pytest.raises(InvalidArgument, match="too slow"):
-        grep(f"{'a' * 4000}\n" * 1000, "a*a*a*b", budget_s=0.2)
