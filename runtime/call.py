@@ -319,7 +319,8 @@ class ActorRef(Generic[A]):
         """Calls one endpoint and returns its result.
 
         Raises:
-            MilkweedError: what the endpoint raised; `connection_lost`, `deadline_exceeded` or `internal_error`.
+            MilkweedError: what the endpoint raised; `connection_lost`, `deadline_exceeded` or
+            `internal_error`.
         """
         result: T = await self._connection.request(
             self._name, method.__name__, args, kwargs, self._deadline_s
@@ -358,7 +359,8 @@ async def serve(
     stop: anyio.Event | None = None,
     task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Listens on a unix socket (mode 0600) until cancelled, or until `stop`: then calls under way are answered first.
+    """Listens on a unix socket (mode 0600) until cancelled, or until `stop`: then calls under way are
+    answered first.
 
     A socket left there by a dead process is replaced; the caller makes sure that there is one listener.
     """

@@ -263,7 +263,7 @@ class Mesh:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """A keeper that dies under a call is started again, and the call is an error: it may have had its effect."""
+        """Where the keeper dies under a call, the call may have had its effect: an error, not repeated."""
         connection = await self._meshes.keeper(self.id, self._paths)
         try:
             return (
@@ -357,7 +357,7 @@ class Mesh:
         tail_bytes: int | None = None,
         max_bytes: int = 64 * 1024,
     ) -> tuple[OutputSlice, ...]:
-        """A slice of each rank's output: from its offset, else its last `tail_bytes`, else from the beginning."""
+        """A slice of each rank's output: from its offset, else the last `tail_bytes`, else from the start."""
         try:
             return await self._call(
                 Reader, Reader.output, run, ranks, dict(offsets or {}), tail_bytes, max_bytes

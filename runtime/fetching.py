@@ -1,7 +1,7 @@
 """Copies files of hosts to the client, in the plain form: chunk by chunk over the control connection.
 
-A file is written beside its place and moved there when it is whole. A file that is there already with the same
-bytes is left; with other bytes it is an error, and nothing is overwritten.
+A file is written beside its place and moved there when it is whole. A file that is there already with the
+same bytes is left; with other bytes it is an error, and nothing is overwritten.
 """
 
 from __future__ import annotations

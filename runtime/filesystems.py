@@ -14,7 +14,7 @@ NETWORK_TYPES = frozenset(
 
 
 def file_system_type(path: Path) -> str:
-    """The type of the file system that holds `path`, as the kernel names it; empty where it cannot be told."""
+    """The type of the file system that holds `path`, in the kernel's words; empty where it is unknown."""
     try:
         mounts = Path("/proc/self/mountinfo").read_text(errors="surrogateescape").splitlines()
     except OSError:
@@ -32,7 +32,7 @@ def find_type(mountinfo: Iterable[str], path: str) -> str:
             continue
         # Blanks in a path are written in octal.
         point = fields[4].encode().decode("unicode_escape")
-        inside = point == "/" or path == point or path.startswith(point + "/")
+        inside = point in ("/", path) or path.startswith(point + "/")
         if inside and len(point) >= best:
             best, found = len(point), kind[0]
     return found

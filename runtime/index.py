@@ -33,7 +33,8 @@ CREATE TABLE IF NOT EXISTS meshes (
     created_at REAL NOT NULL);
 CREATE UNIQUE INDEX IF NOT EXISTS live_names ON meshes (name) WHERE state != 'released';
 CREATE TABLE IF NOT EXISTS runs (
-    run TEXT PRIMARY KEY, mesh TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL, created_at REAL NOT NULL);
+    run TEXT PRIMARY KEY, mesh TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL,
+    created_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS run_ids (run TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS runs_of_mesh ON runs (mesh);
 CREATE TABLE IF NOT EXISTS owner (machine TEXT NOT NULL, host TEXT NOT NULL);
@@ -62,8 +63,8 @@ class MeshEvent:
 class Index:
     """Open as long as its owner; calls are short and safe from many processes (rollback journal, busy wait).
 
-    On a network file system the locks of several machines cannot be relied on: there one machine at a time may
-    have live meshes.
+    On a network file system the locks of several machines cannot be relied on: there one machine at a time
+    may have live meshes.
     """
 
     def __init__(self, path: Path, *, file_system: str | None = None, machine: str | None = None) -> None:
@@ -79,7 +80,8 @@ class Index:
             if version == 0:
                 self._db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {_VERSION}; COMMIT;")
             elif version != _VERSION:
-                raise sqlite3.DatabaseError(f"it has version {version}, this Milkweed reads version {_VERSION}")
+                why = f"it has version {version}, this Milkweed reads version {_VERSION}"
+                raise sqlite3.DatabaseError(why)
         except sqlite3.Error as error:
             raise Unavailable(
                 "index_unreadable",
@@ -99,9 +101,7 @@ class Index:
                     "Release them there, or set MILKWEED_STATE_DIR to a directory of this machine.",
                 )
             self._execute("DELETE FROM owner")
-            self._execute(
-                "INSERT INTO owner (machine, host) VALUES (?, ?)", (machine, os.uname().nodename)
-            )
+            self._execute("INSERT INTO owner (machine, host) VALUES (?, ?)", (machine, os.uname().nodename))
 
     def close(self) -> None:
         self._db.close()
@@ -167,7 +167,8 @@ class Index:
     def put_mesh(self, view: MeshView) -> None:
         """Writes a mesh's state; a released mesh stays released."""
         self._execute(
-            "UPDATE meshes SET state = ?, view = ? WHERE mesh = ? AND (state != 'released' OR ? = 'released')",
+            "UPDATE meshes SET state = ?, view = ?"
+            " WHERE mesh = ? AND (state != 'released' OR ? = 'released')",
             (view.state, json.dumps(to_json(view)), view.mesh, view.state),
         )
 
@@ -240,7 +241,8 @@ class Index:
     def unfinished_runs(self, mesh: str) -> tuple[RunView, ...]:
         """Oldest first."""
         rows = self._execute(
-            "SELECT view FROM runs WHERE mesh = ? AND state IN ('queued', 'running') ORDER BY created_at", (mesh,)
+            "SELECT view FROM runs WHERE mesh = ? AND state IN ('queued', 'running') ORDER BY created_at",
+            (mesh,),
         ).fetchall()
         return tuple(from_json(RunView, json.loads(row[0])) for row in rows)
 

@@ -1,9 +1,11 @@
 """Where Milkweed keeps things on a machine.
 
 The state directory (index, meshes, output) is `$MILKWEED_STATE_DIR`, else `$XDG_STATE_HOME/milkweed`, else
-`~/.local/state/milkweed`. The runtime directory (sockets) is `$MILKWEED_RUNTIME_DIR`, else `/tmp/milkweed-UID`; it
-is 0700 and ours, since its sockets carry commands. `$XDG_RUNTIME_DIR` is not used: it goes when the user's last
-login ends, while hosts and runs go on, and a server that was started without it would look elsewhere.
+`~/.local/state/milkweed`. The runtime directory (sockets) is `$MILKWEED_RUNTIME_DIR`, else
+`/tmp/milkweed-UID`; it is 0700 and ours, since its sockets carry commands. `$XDG_RUNTIME_DIR` is not used: it
+goes when the user's last login ends, while hosts and runs go on, and a server that was started without it
+would look elsewhere.
+
 A socket path has at most 107 bytes on Linux, so names in it are short.
 """
 
@@ -90,8 +92,8 @@ class Places:
         if longest > SOCKET_PATH_MAX:
             raise Unavailable(
                 "invalid_path",
-                f"the runtime directory {self.runtime} is too long: a socket in it would have {longest} bytes,"
-                f" Linux allows {SOCKET_PATH_MAX}",
+                f"the runtime directory {self.runtime} is too long: a socket in it would have {longest}"
+                f" bytes, Linux allows {SOCKET_PATH_MAX}",
                 "Set MILKWEED_RUNTIME_DIR to a short directory.",
             )
         return paths

@@ -1,7 +1,7 @@
 """Regular expressions from a caller, with bounded work whatever they say.
 
-Python's `re` backtracks, and can be neither stopped nor given a deadline. RE2 takes time linear in the text and
-memory that is capped; the price is a syntax without back references and look-around.
+Python's `re` backtracks, and can be neither stopped nor given a deadline. RE2 takes time linear in the text
+and memory that is capped; the price is a syntax without back references and look-around.
 """
 
 from __future__ import annotations

@@ -97,7 +97,8 @@ class ProcPlan:
 class HostPlan:
     """What one host does in a run. `child_ranks` are ranks that a launcher (torchrun) starts itself.
 
-    `reserved_port` is a port of this host (`Runs.reserve_port`) that is given back when the run ends; 0 for none.
+    `reserved_port` is a port of this host (`Runs.reserve_port`) that is given back when the run ends; 0 for
+    none.
     """
 
     run: str

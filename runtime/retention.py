@@ -1,7 +1,8 @@
-"""Forgetting the files of meshes that were released long ago, so that a state directory does not grow for ever.
+"""Forgetting the files of meshes that were released long ago, so that a state directory does not grow for
+ever.
 
-Output stays readable for `KEEP_S` after a release, unless all of it is over `KEEP_BYTES`: then the oldest goes
-first, but none that is younger than `KEEP_AT_LEAST_S`.
+Output stays readable for `KEEP_S` after a release, unless all of it is over `KEEP_BYTES`: then the oldest
+goes first, but none that is younger than `KEEP_AT_LEAST_S`.
 """
 
 from __future__ import annotations

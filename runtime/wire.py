@@ -4,8 +4,9 @@ A frame is a 20-byte header and a body:
 
     magic 2s "mw" | version u8 | kind u8 | call id u64 | body length u32 | reserved u32 (0)
 
-HELLO and GOODBYE bodies are JSON in every version, so that any two versions can tell each other why they part.
-All other bodies are pickles: both ends are processes of one user behind a 0700 directory and a peer check.
+HELLO and GOODBYE bodies are JSON in every version, so that any two versions can tell each other why they
+part. All other bodies are pickles: both ends are processes of one user behind a 0700 directory and a peer
+check.
 """
 
 from __future__ import annotations
@@ -98,7 +99,8 @@ class FrameReader:
         """Adds bytes and yields the frames they complete.
 
         Raises:
-            ProtocolError: not our magic, an unknown kind, another version (except in HELLO and GOODBYE), or too large.
+            ProtocolError: not our magic, an unknown kind, another version (except in HELLO and GOODBYE), or
+            too large.
         """
         self._buffer += data
         while len(self._buffer) >= _HEADER.size:

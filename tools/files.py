@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from ..runtime.errors import InvalidArgument, MilkweedError
+from ..runtime.fetching import Fetched
 from ..runtime.file_records import FileDigest, FileEntry, FileListing, FileText
 from ..runtime.mesh import format_ranks, parse_ranges
 from .arguments import Hosts, MeshId, Why
@@ -105,11 +106,15 @@ async def fetch_files(
         files=len(copied),
         bytes=sum(one.size for one in copied),
         unchanged=len(fetched) - len(copied) - len(skipped),
-        skipped=[clip(f"host {one.host}: {one.path}: {one.skipped}", 200) for one in skipped[:_SKIPPED_SHOWN]],
+        skipped=[_skipped(one) for one in skipped[:_SKIPPED_SHOWN]],
         hosts=format_ranks(chosen),
         elapsed_s=round(time.monotonic() - began, 2),
         next="" if fetched else f"list_remote_files(mesh={found.id!r}, path={path!r}) tells what is there.",
     )
+
+
+def _skipped(one: Fetched) -> str:
+    return clip(f"host {one.host}: {one.path}: {one.skipped}", 200)
 
 
 async def _choose(mesh: Mesh, text: str | None) -> tuple[int, ...]:

@@ -30,7 +30,7 @@ class Engine(Protocol):
     name: str
 
     def prepare(self, mesh: str, spec: MeshSpec, place: HostPlace, paths: MeshPaths) -> list[str]:
-        """Writes what the host needs to its directory; returns the command that the scheduler starts there."""
+        """Writes what the host needs to its directory; returns the command for the scheduler to start."""
         ...
 
     def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[HostChannel]:

@@ -1,6 +1,7 @@
 """The hosts of one mesh: started by the scheduler with the engine's command, remembered on disk, given back.
 
-`mesh.json` beside the index holds the scheduler's handles, so that a keeper that starts again finds its hosts.
+`mesh.json` beside the index holds the scheduler's handles, so that a keeper that starts again finds its
+hosts.
 """
 
 from __future__ import annotations
@@ -8,16 +9,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import anyio
 
 from .. import engines, schedulers
 from ..agent.lease import boot_id, boottime_s
 from ..agent.spool import Spool
 from ..codec import from_json, to_json
-from ..errors import Unavailable
 from ..paths import MeshPaths
 from ..records import HostEvent, MeshSpec
 from ..schedulers import HostHandle, HostPlace
@@ -56,7 +55,8 @@ class Allocation:
         self._save()
 
     async def start_or_resume(self) -> tuple[HostHandle, ...]:
-        """The handles of the hosts: those on record, else of hosts started now (what an earlier try left is ended).
+        """The handles of the hosts: those on record, else of hosts started now (what an earlier try left is
+        ended).
 
         Raises:
             Unavailable: allocation_failed; InvalidArgument: what the scheduler cannot give.
@@ -65,28 +65,14 @@ class Allocation:
         if record is not None:
             self._handles, self._lease = record.handles, (record.lease_boot, record.lease_deadline)
             return self._handles
-        await self.scheduler.give_back(self._mesh, self._spec, ())
         self.scheduler.check(self._spec)
         self._paths.sockets.mkdir(mode=0o700, exist_ok=True)
-        places = self.scheduler.places(self._mesh, self._spec, self._paths.host)
-        started: dict[int, HostHandle] = {}
-
-        async def start(place: HostPlace) -> None:
-            command = self.engine.prepare(self._mesh, self._spec, place, self._paths)
-            started[place.host] = await self.scheduler.start_host(self._mesh, self._spec, place, command)
-
-        try:
-            async with anyio.create_task_group() as group:
-                for place in places:
-                    group.start_soon(start, place)
-        except* OSError as errors:
-            raise Unavailable(
-                "allocation_failed", str(errors.exceptions[0]), "Free the disk or mend the path."
-            ) from None
-        finally:
-            self._handles = tuple(started[host] for host in sorted(started))
+        self._handles = await self.scheduler.start(self._mesh, self._spec, self._paths.host, self._command)
         self._save()
         return self._handles
+
+    def _command(self, place: HostPlace) -> Sequence[str]:
+        return self.engine.prepare(self._mesh, self._spec, place, self._paths)
 
     async def end_host(self, host: int) -> None:
         """Ends what a lost host left, if its guard could not."""

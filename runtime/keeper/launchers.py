@@ -1,7 +1,7 @@
 """From a run request to what each host starts: pure functions, one a launcher.
 
-The variables of `spmd` are those that torchrun sets (torch 2.13, `torch.distributed.elastic.agent.server`), so
-that a script cannot tell them apart; MASTER_ADDR is the first host's address.
+The variables of `spmd` are those that torchrun sets (torch 2.13, `torch.distributed.elastic.agent.server`),
+so that a script cannot tell them apart; MASTER_ADDR is the first host's address.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The chosen ranks of one host: `group` counts the hosts of the run, `first` the run's ranks before it."""
+    """The chosen ranks of one host: `group` counts the run's hosts, `first` its ranks before this one."""
 
     group: int
     host: int

@@ -1,8 +1,8 @@
 """The life of a run as a pure state machine: host events in, a new view and actions out.
 
-A rank goes pending -> running -> succeeded | failed | ended | lost and never back. The run's state follows from
-its ranks. When one rank fails, the others mostly wait for it for ever: after `PEER_GRACE_S`, in which they may
-still tell what they saw, the keeper ends them; `keep_going` leaves them alone.
+A rank goes pending -> running -> succeeded | failed | ended | lost and never back. The run's state follows
+from its ranks. When one rank fails, the others mostly wait for it for ever: after `PEER_GRACE_S`, in which
+they may still tell what they saw, the keeper ends them; `keep_going` leaves them alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def fold(view: RunView, event: HostEvent) -> RunView:
         ending = event.exit or Exit(error=event.detail or "it never started")
         if event.rank < 0:
             return _launcher_ended(view, event, ending)
-        return _settle(_update(view, event.rank, _state_after(ending), event, ended_at=event.at, exit=ending))
+        return _settle(
+            _update(view, event.rank, _state_after(ending), event, ended_at=event.at, ending=ending)
+        )
     return view
 
 
@@ -61,7 +63,7 @@ def lose_host(view: RunView, host: int, at: float) -> RunView:
 
 
 def peers_to_end(view: RunView) -> EndRanks | None:
-    """What is to be ended since other ranks failed or were lost; None while nothing failed or nothing runs."""
+    """What to end since other ranks failed or were lost; None while nothing failed or nothing runs."""
     if view.keep_going or is_over(view) or view.launcher not in ("spmd", "torchrun"):
         return None
     failed = [rank.ended_at or 0.0 for rank in view.ranks if rank.state in ("failed", "lost")]
@@ -83,7 +85,7 @@ def _update(
     *,
     started_at: float | None = None,
     ended_at: float | None = None,
-    exit: Exit | None = None,
+    ending: Exit | None = None,
 ) -> RunView:
     def change(rank: RankView) -> RankView:
         if rank.rank != number or rank.state in _OVER:
@@ -94,7 +96,7 @@ def _update(
             pid=event.pid if event.pid is not None else rank.pid,
             started_at=started_at or rank.started_at,
             ended_at=ended_at,
-            exit=exit,
+            exit=ending,
         )
 
     return replace(view, ranks=tuple(change(rank) for rank in view.ranks))

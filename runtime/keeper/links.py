@@ -34,7 +34,8 @@ OnEvents = Callable[[int, tuple[HostEvent, ...]], None]
 class HostLink:
     """`run` follows the host until it is lost; `changed` is called at each change of state.
 
-    A link starts from the spool's first event, whatever the index holds: folding an event twice changes nothing.
+    A link starts from the spool's first event, whatever the index holds: folding an event twice changes
+    nothing.
     """
 
     def __init__(

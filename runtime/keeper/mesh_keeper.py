@@ -184,7 +184,7 @@ class MeshKeeper(Actor):
     async def _end_with_lease(self) -> None:
         # The hosts end by themselves at that time; here it is said and tidied up. A timer stands still while
         # the machine sleeps, the lease does not: hence the short looks.
-        while (left := self._allocation.lease_left_s()) > 0:
+        while (left := self._allocation.lease_left_s()) > 0:  # noqa: ASYNC110
             await anyio.sleep(min(left, _LEASE_LOOK_S))
         async with self.changing:
             await self._end_everything("lease_ended", "the lease ended")

@@ -76,7 +76,7 @@ class Reader(Actor):
     async def stacks(
         self, run: str, ranks: Sequence[int] | None, native: bool, with_locals: bool, timeout_s: float
     ) -> tuple[ProcessStacks, ...]:
-        """Stacks of the run's processes on all hosts at once; a host that does not answer is said for its ranks."""
+        """Stacks of a run's processes on all hosts at once; a silent host is said for each of its ranks."""
         chosen = choose_ranks(self._runs.view(run), ranks)
         by_host: dict[int, list[RankView]] = {}
         for rank in chosen:
@@ -173,7 +173,7 @@ def read_from_disk(
         if not (paths.host(rank.host) / "runs" / run).is_dir():
             raise NotFound(
                 "output_not_found",
-                f"the output of {run} is no longer there: it is kept for {KEEP_S / 86400:.0f} days after a release",
+                f"the output of {run} was removed: it is kept for {KEEP_S / 86400:.0f} days after a release",
             )
     return [
         read_slice(

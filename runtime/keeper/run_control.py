@@ -112,7 +112,7 @@ class RunControl(Actor):
 
     @endpoint
     async def cancel(self, run: str, grace_s: float) -> RunView:
-        """Ends a run's processes on all hosts: SIGTERM, then SIGKILL after the grace. A run that is over stays so."""
+        """Ends a run on all hosts: SIGTERM, then SIGKILL after the grace. A run that is over stays so."""
         if is_over(self._found(run)):
             return self._found(run)
         self._runs.explain(run, "cancelled")

@@ -1,8 +1,8 @@
 """The scheduler seam: what gives hosts.
 
 A scheduler starts one command on each of N hosts, tells where they are, says when one is gone, and gives them
-back. It knows neither the engine (whose command it starts) nor the tools. Everything it must remember is in the
-`HostHandle`s, which the keeper stores: a keeper that starts again goes on with those.
+back. It knows neither the engine (whose command it starts) nor the tools. Everything it must remember is in
+the `HostHandle`s, which the keeper stores: a keeper that starts again goes on with those.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class SchedulerView:
 class HostPlace:
     """One host that is about to start: its number, name, address and its own directory.
 
-    `enter` is a command prefix that takes a process into the host (empty where it is there already); `leave` are
-    commands that clean up after its last process.
+    `enter` is a command prefix that takes a process into the host (empty where it is there already); `leave`
+    are commands that clean up after its last process.
     """
 
     host: int
@@ -48,7 +48,7 @@ class HostPlace:
 
 @dataclass(frozen=True, slots=True)
 class HostHandle:
-    """What names a started host for ever: the pid of its guard and that process's start time (clock ticks since boot)."""
+    """Names a started host for ever: the pid of its guard and when that began (clock ticks since boot)."""
 
     host: int
     name: str
@@ -72,17 +72,19 @@ class Scheduler(Protocol):
         """
         ...
 
-    def places(self, mesh: str, spec: MeshSpec, directory: Callable[[int], Path]) -> Sequence[HostPlace]:
-        """Names and addresses of the hosts to come."""
-        ...
+    async def start(
+        self,
+        mesh: str,
+        spec: MeshSpec,
+        directory: Callable[[int], Path],
+        command: Callable[[HostPlace], Sequence[str]],
+    ) -> tuple[HostHandle, ...]:
+        """Gets the hosts and starts on each, as a daemon that outlives the caller, what `command` says of it.
 
-    async def start_host(
-        self, mesh: str, spec: MeshSpec, place: HostPlace, command: Sequence[str]
-    ) -> HostHandle:
-        """Starts `command` on one host, as a daemon that outlives the caller.
+        What an earlier try for this mesh left is ended first.
 
         Raises:
-            Unavailable: allocation_failed.
+            Unavailable: allocation_failed; nothing of the mesh is left running.
         """
         ...
 

@@ -1,6 +1,6 @@
 """Enters a simulated host: makes its namespaces, then becomes the command it was given.
 
-python -m milkweed.runtime.schedulers.enter_host --mesh ID --host K --hosts N --name NAME --directory DIR -- COMMAND
+`namespaces.enter_command` makes its command line.
 """
 
 from __future__ import annotations

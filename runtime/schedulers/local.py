@@ -23,6 +23,7 @@ from .processes import HOST_MARK, end_all, marked, start_time, wait_gone
 __all__ = ["LocalScheduler"]
 
 MAX_PROCS = 512
+_LOOPBACK = "127.0.0.1"
 _END_GRACE_S = 5.0
 _OPTIONS = {"isolation": ("none", "namespaces")}
 
@@ -46,8 +47,8 @@ class LocalScheduler:
         if spec.world_size > MAX_PROCS:
             raise InvalidArgument(
                 "invalid_argument",
-                f"{spec.hosts} hosts x {spec.procs_per_host} procs are {spec.world_size:,} processes; one machine is"
-                f" given at most {MAX_PROCS}",
+                f"{spec.hosts} hosts x {spec.procs_per_host} procs are {spec.world_size:,} processes;"
+                f" one machine is given at most {MAX_PROCS}",
                 "Ask for fewer, or use another scheduler (list_schedulers).",
             )
         for name, value in spec.options.items():
@@ -62,30 +63,24 @@ class LocalScheduler:
         if _isolated(spec):
             namespaces.check_possible()
 
-    def places(self, mesh: str, spec: MeshSpec, directory: Callable[[int], Path]) -> Sequence[HostPlace]:
-        if not _isolated(spec):
-            return [HostPlace(k, f"{spec.name}-{k}", "127.0.0.1", directory(k)) for k in range(spec.hosts)]
-        return [
-            HostPlace(
-                host=k,
-                name=f"{spec.name}-{k}",
-                address=namespaces.address_of(k),
-                directory=directory(k),
-                enter=namespaces.enter_command(mesh, k, spec.hosts, f"{spec.name}-{k}", directory(k)),
-                leave=namespaces.leave_commands(mesh, k),
-            )
-            for k in range(spec.hosts)
-        ]
-
-    async def start_host(
-        self, mesh: str, spec: MeshSpec, place: HostPlace, command: Sequence[str]
-    ) -> HostHandle:
-        env = {**os.environ, HOST_MARK: _host_id(mesh, place.host)}
+    async def start(
+        self,
+        mesh: str,
+        spec: MeshSpec,
+        directory: Callable[[int], Path],
+        command: Callable[[HostPlace], Sequence[str]],
+    ) -> tuple[HostHandle, ...]:
+        await self.give_back(mesh, spec, ())
         try:
-            pid = spawn_daemon(command, env=env, log=place.directory / "agent.log")
+            return tuple(
+                _start_host(mesh, place, command(place))
+                for place in (_place(mesh, spec, host, directory(host)) for host in range(spec.hosts))
+            )
         except OSError as error:
-            raise Unavailable("allocation_failed", f"host {place.host} cannot be started: {error}") from None
-        return HostHandle(place.host, place.name, place.address, pid, start_time(pid) or 0)
+            await self.give_back(mesh, spec, ())
+            raise Unavailable(
+                "allocation_failed", f"a host cannot be started: {error}", "Free the disk or mend the path."
+            ) from None
 
     async def wait_lost(self, handle: HostHandle) -> None:
         await wait_gone(handle.pid, handle.start_time)
@@ -102,6 +97,26 @@ class LocalScheduler:
         if _isolated(spec):
             await anyio.to_thread.run_sync(namespaces.remove_bridge, mesh, spec.hosts)
         return ended
+
+
+def _place(mesh: str, spec: MeshSpec, host: int, directory: Path) -> HostPlace:
+    name = f"{spec.name}-{host}"
+    if not _isolated(spec):
+        return HostPlace(host, name, _LOOPBACK, directory)
+    return HostPlace(
+        host=host,
+        name=name,
+        address=namespaces.address_of(host),
+        directory=directory,
+        enter=namespaces.enter_command(mesh, host, spec.hosts, name, directory),
+        leave=namespaces.leave_commands(mesh, host),
+    )
+
+
+def _start_host(mesh: str, place: HostPlace, command: Sequence[str]) -> HostHandle:
+    env = {**os.environ, HOST_MARK: _host_id(mesh, place.host)}
+    pid = spawn_daemon(command, env=env, log=place.directory / "agent.log")
+    return HostHandle(place.host, place.name, place.address, pid, start_time(pid) or 0)
 
 
 def _isolated(spec: MeshSpec) -> bool:

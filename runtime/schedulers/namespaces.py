@@ -1,7 +1,8 @@
 """Simulated hosts with a mount, network and UTS namespace each, on one bridge: `isolation=namespaces`.
 
-Each has its own `eth0`, name, `/etc/hosts`, `/dev/shm` and `/var/tmp`; the rest of the file system is shared. No
-address is put on the bridge itself: nothing but the hosts can be reached through it. `enter_host.py` makes them.
+Each has its own `eth0`, name, `/etc/hosts`, `/dev/shm` and `/var/tmp`; the rest of the file system is shared.
+No address is put on the bridge itself: nothing but the hosts can be reached through it. `enter_host.py` makes
+them.
 """
 
 from __future__ import annotations
@@ -88,10 +89,8 @@ def enter_command(mesh: str, host: int, hosts: int, name: str, directory: Path) 
 def leave_commands(mesh: str, host: int) -> tuple[tuple[str, ...], ...]:
     """The cable goes with its namespace, only later: the last host out takes the bridge along."""
     cable, bridge = cable_name(mesh, host), bridge_name(mesh)
-    script = (
-        f"ip link delete {cable} 2>/dev/null;"
-        f' [ -n "$(ls /sys/class/net/{bridge}/brif 2>/dev/null)" ] || ip link delete {bridge} 2>/dev/null; true'
-    )
+    others = f'[ -n "$(ls /sys/class/net/{bridge}/brif 2>/dev/null)" ]'
+    script = f"ip link delete {cable} 2>/dev/null; {others} || ip link delete {bridge} 2>/dev/null; true"
     return (("/bin/sh", "-c", script),)
 
 

@@ -6,6 +6,7 @@ import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 import anyio
 
@@ -53,10 +54,8 @@ async def wait_gone(pid: int, started: int) -> None:
         if start_time(pid) == started:
             await anyio.wait_readable(fd)
     finally:
-        try:
-            os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG)
-        except ChildProcessError:
-            pass
+        with suppress(ChildProcessError):  # it is somebody else's child
+            os.waitid(os.P_PIDFD, fd, os.WEXITED | os.WNOHANG)  # noqa: ASYNC222 - it does not wait
         os.close(fd)
 
 

@@ -1,4 +1,4 @@
-"""Schedulers by name: built in, or from a library's entry point `milkweed.schedulers` (a callable without arguments)."""
+"""Schedulers by name: built in, or from a library's entry point `milkweed.schedulers` (a callable)."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ class HostFacts:
 
 @dataclass(frozen=True, slots=True)
 class EndedHost:
-    """What the end of a host's work ended; `events` are those after the asked number, the last there will be."""
+    """What the end of a host ended; `events` are the last there will be, after the number asked for."""
 
     processes: int
     events: tuple[HostEvent, ...]

@@ -68,7 +68,7 @@ def plan_of(
 async def until(condition: Callable[[], object], seconds: float = DEADLINE_S) -> None:
     """Waits for a condition of the outside world that announces itself to nobody."""
     with anyio.fail_after(seconds):
-        while not condition():  # noqa: ASYNC110 - files and processes tell nobody
+        while not condition():
             await anyio.sleep(0.01)
 
 

@@ -100,7 +100,7 @@ async def test_many_calls_are_under_way_at_once(tmp_path: Path, echo: Echo) -> N
 async def test_our_errors_cross_as_themselves_and_others_as_internal(tmp_path: Path, echo: Echo) -> None:
     async with serving(tmp_path, echo) as path, connected(path) as connection:
         actor = connection.actor("echo", Echo)
-        with pytest.raises(NotFound, match="mesh_not_found: no mesh 'x'. Call list_meshes."):
+        with pytest.raises(NotFound, match=r"mesh_not_found: no mesh 'x'\. Call list_meshes\."):
             await actor.call_one(Echo.missing)
         with pytest.raises(RemoteFailure, match="ZeroDivisionError: by design") as caught:
             await actor.call_one(Echo.broken)

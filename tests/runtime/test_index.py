@@ -47,7 +47,7 @@ def test_a_released_name_is_free_and_stays_released(index: Index) -> None:
 
 
 def test_an_unknown_mesh_or_run_names_what_there_is(index: Index) -> None:
-    with pytest.raises(NotFound, match="no mesh 'b'; there is none. Call allocate_mesh"):
+    with pytest.raises(NotFound, match=r"no mesh 'b'; there is none\. Call allocate_mesh"):
         index.mesh("b")
     view, _ = index.claim(SPEC)
     with pytest.raises(NotFound, match=f"meshes: {view.mesh}"):
@@ -81,7 +81,7 @@ def test_on_a_network_file_system_one_machine_at_a_time_has_live_meshes(tmp_path
     first = Index(path, file_system="nfs4", machine="a")
     view, _ = first.claim(SPEC)
     Index(path, file_system="nfs4", machine="a").close()
-    with pytest.raises(Unavailable, match="index_elsewhere: .* has live meshes"):
+    with pytest.raises(Unavailable, match=r"index_elsewhere: .* has live meshes"):
         Index(path, file_system="nfs4", machine="b")
     first.set_state(view.mesh, "released", "done")
     first.close()

@@ -404,5 +404,5 @@ async def test_a_cancelled_search_stops_its_thread(files: Files, work: Path) -> 
     with anyio.move_on_after(0.1):
         await files.read("big", grep="y")
     with anyio.fail_after(10):
-        while files._threads.borrowed_tokens:  # noqa: ASYNC110 - a thread gives it back
+        while files._threads.borrowed_tokens:
             await anyio.sleep(0.01)

@@ -113,7 +113,7 @@ async def denied_host(tmp_path: Path) -> AsyncIterator[Host]:
 
 async def until(condition: Callable[[], bool]) -> None:
     with anyio.fail_after(20):
-        while not condition():  # noqa: ASYNC110 - another process sets it
+        while not condition():
             await anyio.sleep(0.01)
 
 
