@@ -1,45 +1,31 @@
-"""Calls over one stream socket: many at once, in both directions, with deadlines and cancellation.
-
-    async with open_connection(path, role="server") as connection:
-        files = connection.actor("files", Files)
-        text = await files.within(5.0).call_one(Files.read, "train.py")
-
-`serve` is the other end: it offers actors by name to every peer of the same user. An exception of ours
-(`MilkweedError`) crosses as itself; any other arrives as `RemoteFailure` with its traceback kept for the log.
-A caller that leaves or is cancelled cancels the call on the other side.
-"""
+"""One peer on a stream: the handshake, calls in both directions, their replies and cancels."""
 
 from __future__ import annotations
 
 import logging
 import os
 import pickle
-import socket
-import struct
 import traceback
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import AbstractContextManager, asynccontextmanager, suppress
-from pathlib import Path
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, suppress
+from typing import Any, TypeVar
 
 import anyio
 import anyio.abc
 
-from .actor import Actor, endpoints_of
-from .errors import MilkweedError, NotFound, ProtocolError, RemoteFailure, Unavailable
-from .tasks import background_tasks
-from .wire import WIRE_VERSION, FrameReader, Kind, WireFrame, decode_json, encode, encode_json
+from ..actor import Actor, endpoints_of
+from ..errors import MilkweedError, NotFound, ProtocolError, RemoteFailure, Unavailable
+from ..tasks import background_tasks
+from ..wire import WIRE_VERSION, FrameReader, Kind, WireFrame, decode_json, encode, encode_json
+from .ref import ActorRef
 
-__all__ = ["ActorRef", "Connection", "open_connection", "serve"]
+__all__ = ["Connection"]
 
 logger = logging.getLogger(__name__)
 
 A = TypeVar("A", bound=Actor)
-P = ParamSpec("P")
-T = TypeVar("T")
 
 HANDSHAKE_S = 5.0
-DRAIN_S = 2.0
 DEFAULT_DEADLINE_S = 45.0
 _CHUNK = 256 * 1024
 _QUEUE = 64
@@ -298,111 +284,6 @@ class Connection:
             self._outbox.send_nowait(encode(Kind.CANCEL, call))
         except (anyio.WouldBlock, anyio.BrokenResourceError, anyio.ClosedResourceError):
             logger.debug("could not send a cancel to %s", self._peer)
-
-
-class ActorRef(Generic[A]):
-    """Somebody else's actor, called by message over one connection."""
-
-    def __init__(self, connection: Connection, name: str, cls: type[A], deadline_s: float | None) -> None:
-        self._connection = connection
-        self._name = name
-        self._cls = cls
-        self._deadline_s = deadline_s
-
-    def within(self, deadline_s: float | None) -> ActorRef[A]:
-        """The same actor with another deadline for its calls, in seconds; None waits for ever."""
-        return ActorRef(self._connection, self._name, self._cls, deadline_s)
-
-    async def call_one(
-        self, method: Callable[Concatenate[A, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
-    ) -> T:
-        """Calls one endpoint and returns its result.
-
-        Raises:
-            MilkweedError: what the endpoint raised; `connection_lost`, `deadline_exceeded` or
-            `internal_error`.
-        """
-        result: T = await self._connection.request(
-            self._name, method.__name__, args, kwargs, self._deadline_s
-        )
-        return result
-
-
-@asynccontextmanager
-async def open_connection(
-    path: Path, *, role: str, peer: str = "peer", actors: Mapping[str, Actor] | None = None
-) -> AsyncIterator[Connection]:
-    """Connects to a unix socket for the length of a `with` block.
-
-    Raises:
-        Unavailable: nobody listens there.
-        ProtocolError: the peer is not Milkweed, or another version.
-    """
-    connection = Connection(await connect_stream(path, peer), role=role, peer=peer, actors=actors)
-    async with background_tasks() as tasks:
-        await tasks.start(connection.run)
-        yield connection
-
-
-async def connect_stream(path: Path, peer: str) -> anyio.abc.ByteStream:
-    try:
-        return await anyio.connect_unix(path)
-    except OSError as error:
-        raise Unavailable("connection_lost", f"{peer} does not listen ({error.strerror})") from None
-
-
-async def serve(
-    path: Path,
-    actors: Mapping[str, Actor],
-    *,
-    role: str,
-    stop: anyio.Event | None = None,
-    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
-) -> None:
-    """Listens on a unix socket (mode 0600) until cancelled, or until `stop`: then calls under way are
-    answered first.
-
-    A socket left there by a dead process is replaced; the caller makes sure that there is one listener.
-    """
-    path.unlink(missing_ok=True)
-    listener = await anyio.create_unix_listener(path, mode=0o600)
-
-    async def handle(stream: anyio.abc.SocketStream) -> None:
-        if _peer_uid(stream) != os.getuid():
-            await stream.aclose()
-            return
-        connection = Connection(stream, role=role, actors=actors)
-        connections.add(connection)
-        try:
-            await connection.run()
-        except MilkweedError as error:
-            logger.warning("refused a peer: %s", error)
-        finally:
-            connections.discard(connection)
-
-    async def accept() -> None:
-        await listener.serve(handle)
-
-    connections: set[Connection] = set()
-    try:
-        async with listener, anyio.create_task_group() as group:
-            group.start_soon(accept)
-            task_status.started()
-            if stop is not None:
-                await stop.wait()
-                with anyio.move_on_after(DRAIN_S):
-                    async with anyio.create_task_group() as draining:
-                        for connection in connections:
-                            draining.start_soon(connection.drain)
-                group.cancel_scope.cancel()
-    finally:
-        path.unlink(missing_ok=True)
-
-
-def _peer_uid(stream: anyio.abc.SocketStream) -> int:
-    raw: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)
-    _pid, uid, _gid = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-    return int(uid)
 
 
 def _as_remote_failure(error: Exception) -> RemoteFailure:

@@ -1,0 +1,102 @@
+"""Unix sockets: connecting to one, and serving actors on one to peers of the same user."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import struct
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import anyio.abc
+
+from ..actor import Actor
+from ..errors import MilkweedError, Unavailable
+from ..tasks import background_tasks
+from .connection import Connection
+
+__all__ = ["connect_stream", "open_connection", "serve"]
+
+logger = logging.getLogger(__name__)
+
+DRAIN_S = 2.0
+
+
+@asynccontextmanager
+async def open_connection(
+    path: Path, *, role: str, peer: str = "peer", actors: Mapping[str, Actor] | None = None
+) -> AsyncIterator[Connection]:
+    """Connects to a unix socket for the length of a `with` block.
+
+    Raises:
+        Unavailable: nobody listens there.
+        ProtocolError: the peer is not Milkweed, or another version.
+    """
+    connection = Connection(await connect_stream(path, peer), role=role, peer=peer, actors=actors)
+    async with background_tasks() as tasks:
+        await tasks.start(connection.run)
+        yield connection
+
+
+async def connect_stream(path: Path, peer: str) -> anyio.abc.ByteStream:
+    try:
+        return await anyio.connect_unix(path)
+    except OSError as error:
+        raise Unavailable("connection_lost", f"{peer} does not listen ({error.strerror})") from None
+
+
+async def serve(
+    path: Path,
+    actors: Mapping[str, Actor],
+    *,
+    role: str,
+    stop: anyio.Event | None = None,
+    task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
+) -> None:
+    """Listens on a unix socket (mode 0600) until cancelled, or until `stop`: then calls under way are
+    answered first.
+
+    A socket left there by a dead process is replaced; the caller makes sure that there is one listener.
+    """
+    path.unlink(missing_ok=True)
+    listener = await anyio.create_unix_listener(path, mode=0o600)
+
+    async def handle(stream: anyio.abc.SocketStream) -> None:
+        if _peer_uid(stream) != os.getuid():
+            await stream.aclose()
+            return
+        connection = Connection(stream, role=role, actors=actors)
+        connections.add(connection)
+        try:
+            await connection.run()
+        except MilkweedError as error:
+            logger.warning("refused a peer: %s", error)
+        finally:
+            connections.discard(connection)
+
+    async def accept() -> None:
+        await listener.serve(handle)
+
+    connections: set[Connection] = set()
+    try:
+        async with listener, anyio.create_task_group() as group:
+            group.start_soon(accept)
+            task_status.started()
+            if stop is not None:
+                await stop.wait()
+                with anyio.move_on_after(DRAIN_S):
+                    async with anyio.create_task_group() as draining:
+                        for connection in connections:
+                            draining.start_soon(connection.drain)
+                group.cancel_scope.cancel()
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _peer_uid(stream: anyio.abc.SocketStream) -> int:
+    raw: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)
+    _pid, uid, _gid = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    return int(uid)

@@ -1,0 +1,233 @@
+"""One mesh, through its keeper; of a released one, what the index and the disk still tell."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
+
+import anyio.to_thread
+
+from ..actor import Actor
+from ..call import Connection
+from ..errors import Conflict, MilkweedError, NotFound, Unavailable
+from ..fetching import Fetched, Report, fetch
+from ..file_records import FileChunk, FileDigest, FileListing, FileText
+from ..index import Index, MeshEvent
+from ..keeper.mesh_keeper import MeshKeeper, Released
+from ..keeper.reader import Reader, choose_ranks, read_from_disk
+from ..keeper.run_control import RunControl
+from ..paths import MeshPaths
+from ..records import MeshView, OutputSlice, ProcessStacks, RunRequest, RunView
+
+__all__ = ["Mesh", "mesh_released"]
+
+A = TypeVar("A", bound=Actor)
+P = ParamSpec("P")
+T = TypeVar("T")
+
+CALL_S = 30.0
+
+
+class Keepers(Protocol):
+    """What a mesh needs of its owner: the index, and the way to its keeper."""
+
+    @property
+    def index(self) -> Index: ...
+
+    async def keeper(self, mesh: str, paths: MeshPaths) -> Connection: ...
+
+
+class Mesh:
+    """One mesh, through its keeper."""
+
+    def __init__(self, meshes: Keepers, mesh: str, paths: MeshPaths) -> None:
+        self.id = mesh
+        self._meshes = meshes
+        self._paths = paths
+
+    async def _call(
+        self,
+        cls: type[A],
+        method: Callable[Concatenate[A, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        return await self._call_within(CALL_S, cls, method, *args, **kwargs)
+
+    async def _call_within(
+        self,
+        deadline_s: float,
+        cls: type[A],
+        method: Callable[Concatenate[A, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Where the keeper dies under a call, the call may have had its effect: an error, not repeated."""
+        connection = await self._meshes.keeper(self.id, self._paths)
+        try:
+            return (
+                await connection.actor(cls.__name__, cls).within(deadline_s).call_one(method, *args, **kwargs)
+            )
+        except Unavailable as error:
+            if error.code != "connection_lost":
+                raise
+            if self._meshes.index.mesh(self.id).state == "released":
+                raise mesh_released(self.id) from None
+            raise Unavailable(
+                "keeper_lost",
+                f"the keeper of {self.id} ended during the call",
+                "It is started again; look, then repeat.",
+            ) from None
+
+    async def view(self) -> MeshView:
+        try:
+            return await self._call(MeshKeeper, MeshKeeper.view)
+        except Conflict:
+            return self._meshes.index.mesh(self.id)
+
+    async def wait_ready(self, timeout_s: float) -> MeshView:
+        """The view once all hosts are ready or one is lost, or when the time is up."""
+        try:
+            return await self._call_within(timeout_s + CALL_S, MeshKeeper, MeshKeeper.wait_ready, timeout_s)
+        except Conflict:
+            return self._meshes.index.mesh(self.id)
+
+    async def events(self, limit: int = 20) -> tuple[MeshEvent, ...]:
+        """The latest events, oldest first."""
+        return self._meshes.index.events(self.id, limit)
+
+    async def extend_lease(self, minutes: float) -> MeshView:
+        return await self._call(MeshKeeper, MeshKeeper.extend_lease, minutes)
+
+    async def release(self) -> Released:
+        """Ends all that runs on the mesh and gives its hosts back; output stays on disk.
+
+        Raises:
+            Conflict: mesh_released, when it was already.
+        """
+        return await self._call(MeshKeeper, MeshKeeper.release)
+
+    async def start_run(self, request: RunRequest) -> RunView:
+        """
+        Raises:
+            InvalidArgument, NotFound, Conflict, Unavailable: nothing was started.
+        """
+        return await self._call(RunControl, RunControl.start, request)
+
+    async def runs(self) -> tuple[RunView, ...]:
+        """Newest first; of a released mesh too."""
+        return self._meshes.index.runs(self.id)
+
+    async def run(self, run: str) -> RunView:
+        try:
+            return await self._call(RunControl, RunControl.view, run)
+        except Conflict:
+            return self._meshes.index.run(run)
+
+    async def wait_run(
+        self,
+        run: str,
+        *,
+        until: Literal["end", "output"] = "end",
+        pattern: str | None = None,
+        timeout_s: float,
+    ) -> RunView:
+        """The run when it is over, when it has printed (what matches `pattern`), or when the time is up."""
+        try:
+            return await self._call_within(
+                timeout_s + CALL_S, RunControl, RunControl.wait, run, until, pattern, timeout_s
+            )
+        except Conflict:
+            return self._meshes.index.run(run)
+
+    async def cancel_run(self, run: str, *, grace_s: float = 2.0) -> RunView:
+        """Ends a run: SIGTERM, then SIGKILL after the grace. A run that is over stays as it was."""
+        try:
+            return await self._call(RunControl, RunControl.cancel, run, grace_s)
+        except Conflict:
+            return self._meshes.index.run(run)
+
+    async def read_output(
+        self,
+        run: str,
+        *,
+        ranks: Sequence[int] | None = None,
+        offsets: Mapping[int, int] | None = None,
+        tail_bytes: int | None = None,
+        max_bytes: int = 64 * 1024,
+    ) -> tuple[OutputSlice, ...]:
+        """A slice of each rank's output: from its offset, else the last `tail_bytes`, else from the start."""
+        try:
+            return await self._call(
+                Reader, Reader.output, run, ranks, dict(offsets or {}), tail_bytes, max_bytes
+            )
+        except Conflict:
+            chosen = choose_ranks(self._meshes.index.run(run), ranks)
+            slices = await anyio.to_thread.run_sync(
+                read_from_disk, self._paths, run, chosen, offsets or {}, tail_bytes, max_bytes
+            )
+            return tuple(slices)
+
+    async def stacks(
+        self,
+        run: str | None = None,
+        *,
+        ranks: Sequence[int] | None = None,
+        native: bool = False,
+        locals: bool = False,  # noqa: A002 - the tool's own word
+        timeout_s: float = 10.0,
+    ) -> tuple[ProcessStacks, ...]:
+        """Stacks of a run's processes; without a run, of the newest one that is running.
+
+        Raises:
+            NotFound: run_not_found, where none is running.
+        """
+        if run is None:
+            running = [view for view in await self.runs() if view.state == "running"]
+            if not running:
+                raise NotFound(
+                    "run_not_found", f"nothing is running on {self.id}", "Call run_on_mesh, or list_runs."
+                )
+            run = running[0].run
+        return await self._call_within(
+            timeout_s + CALL_S, Reader, Reader.stacks, run, ranks, native, locals, timeout_s
+        )
+
+    async def list_files(
+        self, path: str, *, hosts: Sequence[int] | None = None, pattern: str | None = None, limit: int = 200
+    ) -> dict[int, FileListing | MilkweedError]:
+        """One listing or one error a host."""
+        return await self._call(Reader, Reader.list_files, path, hosts, pattern, limit)
+
+    async def read_file(
+        self,
+        path: str,
+        *,
+        host: int = 0,
+        offset: int = 0,
+        limit: int | None = None,
+        tail: int | None = None,
+        grep: str | None = None,
+        max_bytes: int = 8192,
+    ) -> FileText:
+        return await self._call(Reader, Reader.read_file, path, host, offset, limit, tail, grep, max_bytes)
+
+    async def file_digests(
+        self, path: str, *, hosts: Sequence[int] | None = None
+    ) -> dict[int, FileDigest | MilkweedError]:
+        return await self._call(Reader, Reader.file_digests, path, hosts)
+
+    async def file_chunk(self, path: str, *, host: int, offset: int, length: int) -> FileChunk:
+        return await self._call(Reader, Reader.file_chunk, path, host, offset, length)
+
+    async def fetch(
+        self, path: str, *, hosts: Sequence[int] | None, destination: str, report: Report
+    ) -> tuple[Fetched, ...]:
+        """Copies a file or folder of each host to `destination/<host>/` on the client."""
+        view = await self.view()
+        chosen = [host.host for host in view.hosts] if hosts is None else hosts
+        return await fetch(self, path, hosts=chosen, destination=destination, report=report)
+
+
+def mesh_released(mesh: str) -> Conflict:
+    return Conflict("mesh_released", f"{mesh} was released", "Call allocate_mesh for a new one.")

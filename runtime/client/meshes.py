@@ -1,0 +1,220 @@
+"""A user's meshes: allocated, found, listed; and their keepers, started and started again."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from collections import defaultdict
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from .. import schedulers
+from ..call import Connection, connect_stream
+from ..daemon import spawn_daemon
+from ..errors import Conflict, MilkweedError, Unavailable
+from ..index import Index
+from ..paths import MeshPaths, Places
+from ..records import MeshSpec, MeshView
+from ..retention import forget_old
+from ..schedulers import SchedulerView
+from ..schedulers.processes import start_time, wait_gone
+from ..tasks import background_tasks
+from .mesh import Mesh, mesh_released
+
+__all__ = ["Meshes", "open_meshes"]
+
+logger = logging.getLogger(__name__)
+
+KEEPER_START_S = 10.0
+_RETRY_S = 0.01
+_RESPAWN_S = 0.5
+
+
+@asynccontextmanager
+async def open_meshes(places: Places | None = None) -> AsyncIterator[Meshes]:
+    """The user's meshes, for the length of a `with` block; meshes live on after it.
+
+    Raises:
+        Unavailable: the state or runtime directory cannot be used.
+    """
+    places = places or Places.from_environment()
+    index = Index(places.index)
+    try:
+        async with background_tasks() as tasks:
+            yield Meshes(places, index, tasks)
+    finally:
+        index.close()
+
+
+class Meshes:
+    """See `open_meshes`."""
+
+    def __init__(self, places: Places, index: Index, tasks: anyio.abc.TaskGroup) -> None:
+        self._places = places
+        self._index = index
+        self._tasks = tasks
+        self._connections: dict[str, Connection] = {}
+        self._connecting: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
+
+    async def allocate(self, spec: MeshSpec, *, wait_s: float = 30.0) -> Mesh:
+        """The mesh of that name: a live one if it was asked for in the same words, else a new one.
+
+        Returns when all hosts are ready, or when `wait_s` is up (the mesh's state then says so).
+
+        Raises:
+            Conflict: name_in_use. InvalidArgument: the scheduler cannot give that.
+            Unavailable: allocation_failed, with the reason; nothing is left running then.
+        """
+        schedulers.find(spec.scheduler).check(spec)
+        view, new = self._index.claim(spec)
+        paths = self._places.mesh(view.mesh)
+        if new:
+            self._make_directory(view, paths)
+            self._tasks.start_soon(self._forget_old)
+        mesh = Mesh(self, view.mesh, paths)
+        view = await mesh.wait_ready(wait_s)
+        if view.state == "released":
+            raise Unavailable(
+                "allocation_failed",
+                view.reason.removeprefix("allocation_failed: ") or "the mesh was released meanwhile",
+                f"Logs are in {paths.root}.",
+            )
+        return mesh
+
+    def check(self, spec: MeshSpec) -> None:
+        """Refuses what `allocate` would refuse, without an effect.
+
+        Raises:
+            InvalidArgument, Unavailable: what the scheduler cannot give. Conflict: name_in_use.
+        """
+        schedulers.find(spec.scheduler).check(spec)
+        self._index.check_claim(spec)
+
+    async def get(self, mesh: str) -> Mesh:
+        """By id, or by the name of a live mesh.
+
+        Raises:
+            NotFound: mesh_not_found.
+        """
+        view = self._index.mesh(mesh)
+        return Mesh(self, view.mesh, self._places.mesh(view.mesh))
+
+    async def find_run(self, run: str) -> Mesh:
+        """The mesh that a run belongs to.
+
+        Raises:
+            NotFound: run_not_found.
+        """
+        return await self.get(self._index.run(run).mesh)
+
+    async def list(self, *, released: bool = False) -> tuple[MeshView, ...]:
+        """All live meshes, oldest first; with `released` the released ones too, as the index has them."""
+        found: dict[str, MeshView] = {}
+
+        async def ask(view: MeshView) -> None:
+            try:
+                found[view.mesh] = await Mesh(self, view.mesh, self._places.mesh(view.mesh)).view()
+            except MilkweedError as error:
+                found[view.mesh] = replace(view, warnings=(str(error),))
+
+        views = self._index.meshes(released=released)
+        async with anyio.create_task_group() as group:
+            for view in views:
+                if view.state != "released":
+                    group.start_soon(ask, view)
+        answers = [found.get(view.mesh, view) for view in views]
+        return tuple(view for view in answers if released or view.state != "released")
+
+    def schedulers(self) -> tuple[SchedulerView, ...]:
+        return tuple(schedulers.find(name).describe() for name in schedulers.names())
+
+    def _make_directory(self, view: MeshView, paths: MeshPaths) -> None:
+        try:
+            paths.root.mkdir(mode=0o700, parents=True)
+        except OSError as error:
+            self._index.set_state(view.mesh, "released", f"allocation_failed: {error.strerror}")
+            raise Unavailable(
+                "disk_full" if error.errno == errno.ENOSPC else "allocation_failed",
+                f"cannot make {paths.root}: {error.strerror}",
+                "Make room on that disk, or set MILKWEED_STATE_DIR.",
+            ) from None
+
+    async def _forget_old(self) -> None:
+        released = [view.mesh for view in self._index.meshes(released=True) if view.state == "released"]
+        await anyio.to_thread.run_sync(forget_old, [self._places.mesh(mesh).root for mesh in released])
+
+    # Used by Mesh.
+
+    @property
+    def index(self) -> Index:
+        return self._index
+
+    async def keeper(self, mesh: str, paths: MeshPaths) -> Connection:
+        """A connection to the mesh's keeper, which is started where there is none.
+
+        Raises:
+            Conflict: mesh_released. Unavailable: keeper_lost.
+        """
+        async with self._connecting[mesh]:
+            connection = self._connections.get(mesh)
+            if connection is not None and not connection.closed.is_set():
+                return connection
+            if self._index.mesh(mesh).state == "released":
+                raise mesh_released(mesh)
+            connection = await self._connect(mesh, paths)
+            self._connections[mesh] = connection
+            self._tasks.start_soon(self._watch, mesh, paths, connection)
+            return connection
+
+    async def _connect(self, mesh: str, paths: MeshPaths) -> Connection:
+        spawned = False
+        with anyio.move_on_after(KEEPER_START_S):
+            while True:
+                try:
+                    stream = await connect_stream(paths.keeper_socket, f"the keeper of {mesh}")
+                    connection = Connection(stream, role="client", peer=f"the keeper of {mesh}")
+                    await self._tasks.start(connection.run)
+                    return connection
+                except Unavailable:
+                    pass
+                if not spawned:
+                    self._spawn_keeper(mesh, paths)
+                    spawned = True
+                elif self._index.mesh(mesh).state == "released":
+                    raise mesh_released(mesh)
+                await anyio.sleep(_RETRY_S)
+        raise Unavailable(
+            "keeper_lost", f"the keeper of {mesh} does not start", f"Its log is {paths.keeper_log}."
+        )
+
+    def _spawn_keeper(self, mesh: str, paths: MeshPaths) -> None:
+        env = {
+            **os.environ,
+            "MILKWEED_STATE_DIR": str(self._places.state),
+            "MILKWEED_RUNTIME_DIR": str(self._places.runtime),
+        }
+        argv = [sys.executable, "-m", "milkweed.runtime.keeper", "--mesh", mesh]
+        try:
+            pid = spawn_daemon(argv, env=env, log=paths.keeper_log)
+        except OSError as error:
+            raise Unavailable("keeper_lost", f"the keeper of {mesh} cannot be started: {error}") from None
+        self._tasks.start_soon(wait_gone, pid, start_time(pid) or 0)
+
+    async def _watch(self, mesh: str, paths: MeshPaths, connection: Connection) -> None:
+        """Starts the keeper again when it is gone and the mesh is not."""
+        await connection.closed.wait()
+        while self._connections.get(mesh) is connection:
+            try:
+                await self.keeper(mesh, paths)
+            except MilkweedError as error:
+                if isinstance(error, Conflict):
+                    return
+                logger.warning("%s", error)
+                await anyio.sleep(_RESPAWN_S)
