@@ -29,8 +29,7 @@ def average_gradients(model, world_size):
         parameter.grad /= world_size
 
 
-def train(model, batches, rank, world_size):
-    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+def train(model, optimizer, batches, rank, world_size):
     steps = (len(batches) - rank + world_size - 1) // world_size
     for step in range(steps):
         context, target = batches[step * world_size + rank]
@@ -45,13 +44,16 @@ def train(model, batches, rank, world_size):
 
 
 def main():
-    dist.init_process_group("gloo")
-    rank, world_size = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Embedding(256, 32), nn.Flatten(), nn.Linear(CONTEXT * 32, 256), nn.ReLU(), nn.Linear(256, 256)
     )
-    loss = train(model, load_batches(), rank, world_size)
+    # Before the process group: modules that the optimizer imports would keep an open group, and its threads,
+    # beyond its end.
+    optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    dist.init_process_group("gloo")
+    rank, world_size = dist.get_rank(), dist.get_world_size()
+    loss = train(model, optimizer, load_batches(), rank, world_size)
     dist.barrier()
     dist.all_reduce(loss)
     if rank == 0:
