@@ -1,14 +1,15 @@
 """Every error that Milkweed raises on purpose.
 
     MilkweedError
-    ├── NotFound             mesh_not_found, run_not_found, rank_not_found, host_not_found,
-    │                        file_not_found, job_not_found, command_not_found, tool_not_found
+    ├── NotFound             mesh_not_found, run_not_found, rank_not_found, host_not_found, file_not_found,
+    │                        output_not_found, command_not_found, tool_not_found, endpoint_not_found
     ├── InvalidArgument      invalid_argument, invalid_path, unsupported
-    ├── Conflict             name_in_use, mesh_not_ready, run_ended, mesh_released
-    ├── Unavailable          host_lost, keeper_lost, deadline_exceeded, isolation_unavailable,
-    │                        ptrace_denied, allocation_failed, disk_full
+    ├── Conflict             name_in_use, mesh_not_ready, mesh_released, run_ended, file_exists, file_changed
+    ├── Unavailable          allocation_failed, isolation_unavailable, host_lost, host_ending, keeper_lost,
+    │                        connection_lost, deadline_exceeded, directory_unusable, disk_full,
+    │                        index_unreadable, index_unusable, index_elsewhere
     ├── ProtocolError        protocol_error, version_mismatch
-    └── RemoteFailure        internal_error: an exception nobody meant, from the other side of a call
+    └── RemoteFailure        internal_error: an exception nobody meant, here or on the other side of a call
 
 An error says what failed and why (`cause`) and the call or command that helps (`next_step`); `code` is
 stable, so that programs can match on it. `str(error)` is `code: cause. next_step`.
@@ -34,15 +35,14 @@ __all__ = [
 class MilkweedError(Exception):
     """The root: a stable code, the cause, and the next step."""
 
-    def __init__(self, code: str, cause: str, next_step: str = "") -> None:
+    def __init__(self, code: str, cause: str, next_step: str) -> None:
         super().__init__(code, cause, next_step)
         self.code = code
         self.cause = cause.rstrip(".")
         self.next_step = next_step
 
     def __str__(self) -> str:
-        text = f"{self.code}: {self.cause}."
-        return f"{text} {self.next_step}" if self.next_step else text
+        return f"{self.code}: {self.cause}. {self.next_step}"
 
 
 class NotFound(MilkweedError):
@@ -68,7 +68,7 @@ class ProtocolError(MilkweedError):
 class RemoteFailure(MilkweedError):
     """An unexpected exception on the other side of a call; `remote_traceback` is for logs, not for agents."""
 
-    def __init__(self, code: str, cause: str, next_step: str = "", remote_traceback: str = "") -> None:
+    def __init__(self, code: str, cause: str, next_step: str, remote_traceback: str = "") -> None:
         super().__init__(code, cause, next_step)
         self.remote_traceback = remote_traceback
 

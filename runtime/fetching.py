@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import os
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Protocol
+from typing import Literal, Protocol
 
 from .errors import Conflict, InvalidArgument, MilkweedError, Unavailable
 from .file_records import FileChunk, FileEntry, FileListing
@@ -27,17 +29,16 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One file on the client. `unchanged`: it was there already with the same bytes.
-
-    `skipped` says why there is none: it is a device, a link to nowhere, ...
+    """One file: `copied` now, `unchanged` since it was there already, `left` for the next call when the time was
+    up, or `skipped` for a `reason`: it is a device, a link to nowhere, ...
     """
 
     host: int
     path: str
     destination: str
     size: int
-    unchanged: bool = False
-    skipped: str = ""
+    state: Literal["copied", "unchanged", "left", "skipped"]
+    reason: str = ""
 
 
 class FileSource(Protocol):
@@ -60,15 +61,24 @@ class _Item:
 
 
 async def fetch(
-    source: FileSource, path: str, *, hosts: Sequence[int], destination: str, report: Report
+    source: FileSource,
+    path: str,
+    *,
+    hosts: Sequence[int],
+    destination: str,
+    report: Report,
+    within_s: float = math.inf,
 ) -> tuple[Fetched, ...]:
     """Copies `path` of each host to `destination/<host>/<name>`; a folder with all that is below it.
+
+    Stops after `within_s`; a later call goes on where it stopped, in the middle of a file too.
 
     Raises:
         NotFound, InvalidArgument: on the first host that does not have it, or that has too much.
         Conflict: file_exists, other content is in the way and nothing was copied; file_changed.
-        Unavailable: disk_full, or the destination cannot be written.
+        Unavailable: disk_full, directory_unusable.
     """
+    deadline = time.monotonic() + within_s
     folder = Path(destination)
     items = [item for host in hosts for item in await _items(source, host, path, folder / str(host))]
     total = sum(item.size for item in items)
@@ -76,12 +86,15 @@ async def fetch(
     done = 0
     fetched = []
     for item in items:
-        if item not in same and not item.skipped:
-            await _copy(source, item)
-        done += item.size
-        fetched.append(
-            Fetched(item.host, item.source, str(item.destination), item.size, item in same, item.skipped)
-        )
+        state: Literal["copied", "unchanged", "left", "skipped"]
+        if item.skipped:
+            state = "skipped"
+        elif item in same:
+            state = "unchanged"
+        else:
+            state = "copied" if await _copy(source, item, deadline) else "left"
+        done += item.size if state != "left" else 0
+        fetched.append(Fetched(item.host, item.source, str(item.destination), item.size, state, item.skipped))
         await report(done, total, f"{len(fetched)} of {len(items)} files")
     return tuple(fetched)
 
@@ -137,11 +150,14 @@ def _too_many(path: str, host: int) -> InvalidArgument:
 
 
 async def _is_same(source: FileSource, item: _Item) -> bool:
-    """
+    """Size and time tell, since a copy keeps both; where the time differs, the bytes do.
+
     Raises:
-        Conflict: something else is there.
+        Conflict: file_exists, something else is there.
     """
     if not item.skipped and item.destination.is_file() and item.destination.stat().st_size == item.size:
+        if item.destination.stat().st_mtime == (await _chunk(source, item, 0, 1)).modified_at:
+            return True
         theirs, ours = hashlib.sha256(), hashlib.sha256()
         with item.destination.open("rb") as file:
             while data := (await _chunk(source, item, file.tell())).data:
@@ -156,35 +172,43 @@ async def _is_same(source: FileSource, item: _Item) -> bool:
     )
 
 
-async def _copy(source: FileSource, item: _Item) -> None:
-    """
+async def _copy(source: FileSource, item: _Item, deadline: float) -> bool:
+    """Copies one file, or goes on with what an earlier call began; False when the time was up.
+
+    What there is so far stays beside its place under a name with the file's size and time, so that it is never
+    mixed with the bytes of another version.
+
     Raises:
         Conflict: file_changed, it was written while it was read.
-        Unavailable: disk_full, invalid_path: it cannot be written.
+        Unavailable: disk_full, directory_unusable.
     """
-    partial = item.destination.with_name(f".{item.destination.name}.part-{os.getpid()}")
     try:
         item.destination.parent.mkdir(parents=True, exist_ok=True)
-        with partial.open("wb") as file:
-            first = chunk = await _chunk(source, item, 0)
-            while chunk.data:
-                file.write(chunk.data)
-                chunk = await _chunk(source, item, file.tell())
+        first = await _chunk(source, item, 0, 1)
+        partial = item.destination.with_name(
+            f".{item.destination.name}.{first.size}-{first.modified_at}.part"
+        )
+        with partial.open("ab") as file:
+            while (chunk := await _chunk(source, item, file.tell())).data:
                 if chunk.modified_at != first.modified_at:
+                    partial.unlink()
                     raise Conflict(
                         "file_changed",
                         f"{item.source} on host {item.host} changed while it was read",
                         "Fetch it again.",
                     )
+                file.write(chunk.data)
+                if time.monotonic() > deadline and file.tell() < chunk.size:
+                    return False
+        os.utime(partial, (first.modified_at, first.modified_at))
         os.replace(partial, item.destination)
     except OSError as error:
-        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "invalid_path"
+        code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "directory_unusable"
         raise Unavailable(
             code, f"{item.destination} cannot be written: {error.strerror}", "Name another destination."
         ) from None
-    finally:
-        partial.unlink(missing_ok=True)
+    return True
 
 
-async def _chunk(source: FileSource, item: _Item, offset: int) -> FileChunk:
-    return await source.file_chunk(item.source, host=item.host, offset=offset, length=CHUNK)
+async def _chunk(source: FileSource, item: _Item, offset: int, length: int = CHUNK) -> FileChunk:
+    return await source.file_chunk(item.source, host=item.host, offset=offset, length=length)

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from .errors import InvalidArgument
+from .errors import InvalidArgument, NotFound
 
 __all__ = ["Extent", "format_ranks", "parse_ranges", "parse_selection"]
 
@@ -46,7 +46,7 @@ def parse_ranges(text: str, size: int, what: str = "rank") -> tuple[int, ...]:
     """Reads `"0-3,7"` as sorted numbers below `size`.
 
     Raises:
-        InvalidArgument: not of that form, or outside the size.
+        InvalidArgument: not of that form. NotFound: rank_not_found, host_not_found: outside the size.
     """
     chosen: set[int] = set()
     for part in text.split(","):
@@ -58,7 +58,7 @@ def parse_ranges(text: str, size: int, what: str = "rank") -> tuple[int, ...]:
             raise InvalidArgument("invalid_argument", f"the range {part.strip()} runs backwards", _SYNTAX)
         if last >= size:
             known = "only 0" if size == 1 else f"0-{size - 1}"
-            raise InvalidArgument(f"{what}_not_found", f"no {what} {last}; {what}s are {known}", _SYNTAX)
+            raise NotFound(f"{what}_not_found", f"no {what} {last}; {what}s are {known}", _SYNTAX)
         chosen.update(range(first, last + 1))
     return tuple(sorted(chosen))
 
@@ -67,7 +67,7 @@ def parse_selection(text: str | None, extent: Extent) -> tuple[int, ...]:
     """Ranks that a selection names, sorted; None, empty and "all" name every rank.
 
     Raises:
-        InvalidArgument: the text is not a selection, or names what the mesh does not have.
+        InvalidArgument: the text is not a selection. NotFound: it names what the mesh does not have.
     """
     if text is None or text.strip() in ("", "all"):
         return tuple(range(extent.size))

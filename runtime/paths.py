@@ -91,7 +91,7 @@ class Places:
         longest = len(os.fsencode(paths.host_socket(9999)))
         if longest > SOCKET_PATH_MAX:
             raise Unavailable(
-                "invalid_path",
+                "directory_unusable",
                 f"the runtime directory {self.runtime} is too long: a socket in it would have {longest}"
                 f" bytes, Linux allows {SOCKET_PATH_MAX}",
                 "Set MILKWEED_RUNTIME_DIR to a short directory.",
@@ -106,13 +106,13 @@ def _private_directory(path: Path) -> Path:
         found = path.lstat()
     except OSError as error:
         raise Unavailable(
-            "invalid_path",
+            "directory_unusable",
             f"cannot make {path}: {error.strerror}",
             "Set MILKWEED_STATE_DIR and MILKWEED_RUNTIME_DIR.",
         ) from None
     if stat.S_ISLNK(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
         raise Unavailable(
-            "invalid_path",
+            "directory_unusable",
             f"{path} must be a directory of this user with mode 0700",
             f"Run: chmod 700 {path}, or name another directory in the environment.",
         )

@@ -40,7 +40,9 @@ def compile_pattern(text: str) -> LinePattern:
     """
     if len(text) > _MAX_PATTERN:
         raise InvalidArgument(
-            "invalid_argument", f"a pattern of {len(text):,} characters; at most {_MAX_PATTERN:,}"
+            "invalid_argument",
+            f"a pattern of {len(text):,} characters; at most {_MAX_PATTERN:,}",
+            "Search for a part of it.",
         )
     options = re2.Options()
     options.log_errors = False

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import anyio
 import anyio.abc
 
-__all__ = ["background_tasks"]
+__all__ = ["alone", "background_tasks"]
 
 
 @asynccontextmanager
@@ -24,7 +24,11 @@ async def background_tasks() -> AsyncIterator[anyio.abc.TaskGroup]:
             finally:
                 group.cancel_scope.cancel()
     except BaseExceptionGroup as group_error:
-        error: BaseException = group_error
-        while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-            error = error.exceptions[0]
-        raise error from None
+        raise alone(group_error) from None
+
+
+def alone(error: BaseException) -> BaseException:
+    """The one exception that a group holds; a group of several, and what is no group, as it is."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error

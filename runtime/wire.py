@@ -22,6 +22,7 @@ from .errors import ProtocolError
 
 __all__ = [
     "MAX_BODY",
+    "SAME_VERSION",
     "WIRE_VERSION",
     "FrameReader",
     "Kind",
@@ -32,6 +33,7 @@ __all__ = [
 ]
 
 WIRE_VERSION = 1
+SAME_VERSION = "Both sides must be the same version of Milkweed."
 MAX_BODY = 256 * 1024 * 1024
 _HEADER = struct.Struct("!2sBBQII")
 _MAGIC = b"mw"
@@ -79,7 +81,9 @@ def decode_json(frame: WireFrame) -> dict[str, Any]:
     except ValueError:
         value = None
     if not isinstance(value, dict):
-        raise ProtocolError("protocol_error", f"the {frame.kind.name} frame holds no JSON object")
+        raise ProtocolError(
+            "protocol_error", f"the {frame.kind.name} frame holds no JSON object", SAME_VERSION
+        )
     return value
 
 
@@ -116,15 +120,19 @@ class FrameReader:
     def _check(self, magic: bytes, version: int, kind: int, length: int, reserved: int) -> None:
         if magic != _MAGIC or reserved:
             raise ProtocolError(
-                "protocol_error", f"the peer sent no Milkweed frame (it began with {magic!r})"
+                "protocol_error", f"the peer sent no Milkweed frame (it began with {magic!r})", SAME_VERSION
             )
         if kind not in Kind.__members__.values():
-            raise ProtocolError("protocol_error", f"unknown frame kind {kind}")
+            raise ProtocolError("protocol_error", f"unknown frame kind {kind}", SAME_VERSION)
         if version != WIRE_VERSION and kind not in (Kind.HELLO, Kind.GOODBYE):
             raise ProtocolError(
-                "version_mismatch", f"the peer speaks wire version {version}, this is {WIRE_VERSION}"
+                "version_mismatch",
+                f"the peer speaks wire version {version}, this is {WIRE_VERSION}",
+                SAME_VERSION,
             )
         if length > self._max_body:
             raise ProtocolError(
-                "protocol_error", f"a frame of {length:,} bytes is over the limit of {self._max_body:,}"
+                "protocol_error",
+                f"a frame of {length:,} bytes is over the limit of {self._max_body:,}",
+                "Send less at once.",
             )

@@ -28,6 +28,8 @@ __all__ = ["fetch_files", "list_remote_files", "read_remote_file"]
 
 _LIST_BYTES = 7500
 _SKIPPED_SHOWN = 10
+# Of a call's 45 s, what is for copying.
+_FETCH_S = 35.0
 _NAME_MAX = 200
 
 RemotePath = Annotated[str, Field(min_length=1, description="absolute, or relative to the workspace")]
@@ -92,29 +94,34 @@ async def fetch_files(
     hosts: Hosts = None,
 ) -> FetchResult:
     """Copies a file or a directory of hosts to this machine, where it outlives the mesh. Files that are there
-    already are kept if they are the same, and never overwritten if not."""
+    already are kept if they are the same, and never overwritten if not. What takes too long for one call is
+    said as left: the same call again goes on from there."""
     target = _check_destination(destination)
     found = await call.meshes.get(mesh)
     chosen = await _choose(found, hosts)
     began = time.monotonic()
     await call.report(0, None, f"fetching {path} from hosts {format_ranks(chosen)}")
-    fetched = await found.fetch(path, hosts=chosen, destination=target, report=call.report)
-    copied = [one for one in fetched if not one.unchanged and not one.skipped]
-    skipped = [one for one in fetched if one.skipped]
+    fetched = await found.fetch(path, hosts=chosen, destination=target, report=call.report, within_s=_FETCH_S)
+    copied = [one for one in fetched if one.state == "copied"]
+    skipped = [one for one in fetched if one.state == "skipped"]
+    left = sum(one.state == "left" for one in fetched)
+    again = f"fetch_files(mesh={found.id!r}, path={path!r}, destination={target!r}) goes on." if left else ""
+    nothing = "" if fetched else f"list_remote_files(mesh={found.id!r}, path={path!r}) tells what is there."
     return FetchResult(
         destination=target,
         files=len(copied),
         bytes=sum(one.size for one in copied),
-        unchanged=len(fetched) - len(copied) - len(skipped),
+        unchanged=sum(one.state == "unchanged" for one in fetched),
+        left=left,
         skipped=[_skipped(one) for one in skipped[:_SKIPPED_SHOWN]],
         hosts=format_ranks(chosen),
         elapsed_s=round(time.monotonic() - began, 2),
-        next="" if fetched else f"list_remote_files(mesh={found.id!r}, path={path!r}) tells what is there.",
+        next=again or nothing,
     )
 
 
 def _skipped(one: Fetched) -> str:
-    return clip(f"host {one.host}: {one.path}: {one.skipped}", 200)
+    return clip(f"host {one.host}: {one.path}: {one.reason}", 200)
 
 
 async def _choose(mesh: Mesh, text: str | None) -> tuple[int, ...]:
@@ -207,6 +214,7 @@ def _file_header(file: FileText, host: int) -> str:
 
 def _comparison(host: int, digests: Mapping[int, FileDigest | MilkweedError]) -> str:
     own = digests.get(host)
+    partial = isinstance(own, FileDigest) and own.partial
     same: list[int] = []
     other: list[int] = []
     missing: list[int] = []
@@ -221,7 +229,11 @@ def _comparison(host: int, digests: Mapping[int, FileDigest | MilkweedError]) ->
             other.append(number)
     parts = [
         f"{words} on {_hosts(members)}"
-        for words, members in (("the same", same), ("another file", other), ("not readable", missing))
+        for words, members in (
+            ("the same size, head and tail" if partial else "the same", same),
+            ("another file", other),
+            ("not readable", missing),
+        )
         if members
     ]
     return f"[{'; '.join(parts) or 'no other host'}]"

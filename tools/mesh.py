@@ -104,7 +104,7 @@ async def allocate_mesh(
     scheduler local makes hosts of this machine: with hosts=4 it acts as four.
     """
     spec = MeshSpec(
-        name=name,
+        name=_check_name(name),
         hosts=hosts,
         procs_per_host=procs_per_host,
         scheduler=scheduler,
@@ -206,6 +206,7 @@ def _describe_item(view: MeshView, share: float) -> MeshItem:
         scheduler=view.spec.scheduler,
         workspace=clip(view.spec.workspace, int(120 * share)),
         lease_left_s=round(view.lease_left_s),
+        warnings=[clip(warning, int(200 * share)) for warning in view.warnings],
     )
 
 
@@ -287,6 +288,16 @@ def _plan(spec: MeshSpec, live: tuple[MeshView, ...]) -> MeshResult:
         warnings=[f"{same} is live with these arguments: the call would answer with it"] if same else [],
         next="The same call without dry_run.",
     )
+
+
+def _check_name(name: str) -> str:
+    if name.startswith(("mesh-", "run-", "job-", "-")):
+        raise InvalidArgument(
+            "invalid_argument",
+            f"the name {name!r} looks like an id",
+            f"Try {name.partition('-')[2] or 'demo'!r}.",
+        )
+    return name
 
 
 def _check_engine(engine: str) -> str:

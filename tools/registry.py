@@ -154,7 +154,11 @@ class Registry:
         unknown = [name for name in wanted if name not in known and name != "all"]
         if unknown or not wanted:
             what = f"no toolset {unknown[0]!r}" if unknown else "no toolset named"
-            raise InvalidArgument("invalid_argument", f"{what}; toolsets: {', '.join(known)}, default, all")
+            raise InvalidArgument(
+                "invalid_argument",
+                f"{what}; toolsets: {', '.join(known)}, default, all",
+                "Name some of those.",
+            )
         chosen = known if "all" in wanted else tuple(wanted)
         tools = _built_in(name for name in chosen if name in BUILT_IN)
         for name in chosen:

@@ -120,6 +120,7 @@ class MeshItem(_Item):
     scheduler: str
     workspace: str
     lease_left_s: float = 0.0
+    warnings: list[str] = []
 
 
 class MeshList(Result):
@@ -246,6 +247,7 @@ class FetchResult(Result):
     files: int = Field(description="copied now")
     bytes: int = Field(description="copied now")
     unchanged: int = Field(default=0, description="files that were there already with the same content")
+    left: int = Field(default=0, description="files that are not copied yet, for lack of time")
     skipped: list[str] = Field(default=[], description="what is no regular file, the first ten")
     hosts: str
     elapsed_s: float

@@ -108,7 +108,7 @@ async def wait_for_run(
     until: Annotated[Literal["end", "output"], Field(description="output: anything new")] = "end",
     pattern: Annotated[
         str | None,
-        Field(description="wait for new output that this regular expression matches; implies output"),
+        Field(description="wait until a line matches this regular expression, now or later; implies output"),
     ] = None,
     timeout_s: Annotated[float, Field(ge=0, le=WAIT_MAX_S), Why("no call takes longer; call again")] = 30.0,
 ) -> RunResult:

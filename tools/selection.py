@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 
-from ..runtime.errors import InvalidArgument
+from ..runtime.errors import InvalidArgument, NotFound
 from ..runtime.mesh import Extent, format_ranks, parse_ranges, parse_selection
 from ..runtime.records import RunView
 
@@ -13,6 +13,7 @@ __all__ = ["format_cursor", "parse_cursor", "select_ranks"]
 
 CURSOR_MAX = 800
 _GROUP = re.compile(r"([0-9,-]+)@(\d{1,18})")
+_CURSOR_STEP = "Pass it as read_run_output gave it, or leave it out for the end of the output."
 
 
 def select_ranks(text: str | None, view: RunView) -> tuple[int, ...]:
@@ -36,7 +37,7 @@ def select_ranks(text: str | None, view: RunView) -> tuple[int, ...]:
     chosen = set(parse_selection(text, extent))
     found = tuple(rank for rank, (host, gpu) in places.items() if host * extent.gpus + gpu in chosen)
     if not found:
-        raise InvalidArgument(
+        raise NotFound(
             "rank_not_found",
             f"{text[:60]!r} selects no rank of {view.run}",
             f"It has ranks {format_ranks(known)}.",
@@ -70,11 +71,13 @@ def parse_cursor(text: str, ranks: Iterable[int]) -> dict[int, int]:
             raise InvalidArgument(
                 "invalid_argument",
                 f"cursor {text[:80]!r} is none; one looks like '0-2@1024;3@990'",
-                "Pass it as read_run_output gave it, or leave it out for the end of the output.",
+                _CURSOR_STEP,
             )
         for rank in _only_known(parse_ranges(match[1], max(known, default=0) + 1), known):
             if rank in offsets:
-                raise InvalidArgument("invalid_argument", f"cursor {text[:80]!r} names rank {rank} twice")
+                raise InvalidArgument(
+                    "invalid_argument", f"cursor {text[:80]!r} names rank {rank} twice", _CURSOR_STEP
+                )
             offsets[rank] = int(match[2])
     return offsets
 
@@ -82,7 +85,7 @@ def parse_cursor(text: str, ranks: Iterable[int]) -> dict[int, int]:
 def _only_known(chosen: tuple[int, ...], known: Iterable[int]) -> tuple[int, ...]:
     missing = [rank for rank in chosen if rank not in set(known)]
     if missing:
-        raise InvalidArgument(
+        raise NotFound(
             "rank_not_found", f"no rank {missing[0]} in this run", f"It has ranks {format_ranks(known)}."
         )
     return chosen

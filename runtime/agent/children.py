@@ -298,6 +298,20 @@ class Children:
         """
         return await self._end(lambda table: ptree.members(table, os.getpid(), trees), grace_s)
 
+    async def end_strays(self) -> int:
+        """Ends what was reparented to us and is of no known child: daemons that shed their marks.
+
+        Only where nothing runs whose daemons those could be. Returns how many processes there were.
+        """
+
+        def strays(table: Mapping[int, ptree.Process]) -> dict[int, ptree.Process]:
+            me = os.getpid()
+            roots = [p.pid for p in table.values() if p.parent == me and p.pid not in self._alive]
+            below = {*roots, *ptree.descendants(table, roots)}
+            return {pid: table[pid] for pid in below if table[pid].alive}
+
+        return await self._end(strays, 0.0)
+
     async def end_all(self, grace_s: float) -> int:
         """Ends every descendant of this process (only the known children's where we are no subreaper)."""
         if not self._subreaper:

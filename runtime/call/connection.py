@@ -15,8 +15,8 @@ import anyio.abc
 
 from ..actor import Actor, endpoints_of
 from ..errors import MilkweedError, NotFound, ProtocolError, RemoteFailure, Unavailable
-from ..tasks import background_tasks
-from ..wire import WIRE_VERSION, FrameReader, Kind, WireFrame, decode_json, encode, encode_json
+from ..tasks import alone, background_tasks
+from ..wire import SAME_VERSION, WIRE_VERSION, FrameReader, Kind, WireFrame, decode_json, encode, encode_json
 from .ref import ActorRef
 
 __all__ = ["Connection"]
@@ -29,6 +29,7 @@ HANDSHAKE_S = 5.0
 DEFAULT_DEADLINE_S = 45.0
 _CHUNK = 256 * 1024
 _QUEUE = 64
+_LOOK_AND_REPEAT = "It may have had its effect: look (mesh_status, list_runs), then call again."
 _BROKEN = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
 
@@ -121,13 +122,17 @@ class Connection:
             with anyio.CancelScope(shield=True):
                 await self._finish()
         if not shaken:
-            raise Unavailable("connection_lost", f"the connection to {self._peer} ended: {self.reason}")
+            raise self._lost()
+
+    def _lost(self) -> Unavailable:
+        return Unavailable(
+            "connection_lost", f"the connection to {self._peer} ended: {self.reason}", _LOOK_AND_REPEAT
+        )
 
     async def _finish(self) -> None:
         self.reason = self.reason or "it was closed"
-        lost = Unavailable("connection_lost", f"the connection to {self._peer} ended: {self.reason}")
         for pending in self._pending.values():
-            pending.settle(failure=lost)
+            pending.settle(failure=self._lost())
         self._pending.clear()
         self.closed.set()
         with anyio.move_on_after(0.2):
@@ -146,13 +151,17 @@ class Connection:
             with anyio.fail_after(HANDSHAKE_S):
                 frame = await self._first_frame()
         except TimeoutError:
-            raise ProtocolError(
-                "protocol_error", f"{self._peer} did not answer within {HANDSHAKE_S:.0f} s"
+            raise Unavailable(
+                "deadline_exceeded",
+                f"{self._peer} did not say hello within {HANDSHAKE_S:.0f} s",
+                "It hangs or is stopped: see its state with ps.",
             ) from None
         value = decode_json(frame)
         if frame.kind is Kind.GOODBYE:
             raise ProtocolError(
-                "protocol_error", f"{self._peer} refused: {value.get('reason', 'no reason given')}"
+                "protocol_error",
+                f"{self._peer} refused: {value.get('reason', 'no reason given')}",
+                SAME_VERSION,
             )
         if frame.kind is not Kind.HELLO or value.get("wire") != WIRE_VERSION:
             raise ProtocolError(
@@ -175,7 +184,7 @@ class Connection:
         except anyio.EndOfStream:
             if self._reader.pending:
                 raise ProtocolError(
-                    "protocol_error", f"{self._peer} closed in the middle of a frame"
+                    "protocol_error", f"{self._peer} closed in the middle of a frame", _LOOK_AND_REPEAT
                 ) from None
             raise anyio.BrokenResourceError from None
 
@@ -212,7 +221,9 @@ class Connection:
                 value = pickle.loads(frame.body)
             except Exception as error:
                 pending.settle(
-                    failure=ProtocolError("protocol_error", f"a reply could not be read: {error!r}")
+                    failure=ProtocolError(
+                        "protocol_error", f"a reply could not be read: {error!r}", SAME_VERSION
+                    )
                 )
                 return
             if frame.kind is Kind.RESULT:
@@ -234,28 +245,33 @@ class Connection:
     async def _reply_to(self, frame: WireFrame) -> bytes:
         try:
             return encode(Kind.RESULT, frame.call, pickle.dumps(await self._invoke(frame.body), protocol=5))
-        except MilkweedError as error:
-            return encode(Kind.ERROR, frame.call, pickle.dumps(error, protocol=5))
         except Exception as error:
-            logger.exception("a call failed")
-            return encode(Kind.ERROR, frame.call, pickle.dumps(_as_remote_failure(error), protocol=5))
+            failure = alone(error)
+            if not isinstance(failure, MilkweedError):
+                logger.exception("a call failed")
+                failure = _as_remote_failure(error)
+            return encode(Kind.ERROR, frame.call, pickle.dumps(failure, protocol=5))
 
     async def _invoke(self, body: bytes) -> Any:
         try:
             name, method, args, kwargs = pickle.loads(body)
         except Exception as error:
-            raise ProtocolError("protocol_error", f"a call could not be read: {error!r}") from None
+            raise ProtocolError(
+                "protocol_error", f"a call could not be read: {error!r}", SAME_VERSION
+            ) from None
         actor = self._actors.get(name)
         if actor is None or method not in endpoints_of(actor):
             raise NotFound(
-                "endpoint_not_found", f"no endpoint {name}.{method}; actors here: {sorted(self._actors)}"
+                "endpoint_not_found",
+                f"no endpoint {name}.{method}; actors here: {', '.join(sorted(self._actors))}",
+                SAME_VERSION,
             )
         return await getattr(actor, method)(*args, **kwargs)
 
     async def request(self, actor: str, method: str, args: Any, kwargs: Any, deadline_s: float | None) -> Any:
         """Sends one call and awaits its reply; `ActorRef` is the typed way to it."""
         if self.closed.is_set():
-            raise Unavailable("connection_lost", f"the connection to {self._peer} ended: {self.reason}")
+            raise self._lost()
         call, self._next_call = self._next_call, self._next_call + 1
         pending = self._pending[call] = _Pending()
         try:
@@ -264,11 +280,13 @@ class Connection:
                 try:
                     await self._outbox.send(encode(Kind.CALL, call, body))
                 except _BROKEN:
-                    raise Unavailable("connection_lost", f"the connection to {self._peer} ended") from None
+                    raise self._lost() from None
                 await pending.done.wait()
         except TimeoutError:
             raise Unavailable(
-                "deadline_exceeded", f"{self._peer} did not answer {actor}.{method} within {deadline_s:g} s"
+                "deadline_exceeded",
+                f"{self._peer} did not answer {actor}.{method} within {deadline_s:g} s",
+                _LOOK_AND_REPEAT,
             ) from None
         finally:
             self._pending.pop(call, None)

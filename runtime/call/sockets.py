@@ -45,7 +45,9 @@ async def connect_stream(path: Path, peer: str) -> anyio.abc.ByteStream:
     try:
         return await anyio.connect_unix(path)
     except OSError as error:
-        raise Unavailable("connection_lost", f"{peer} does not listen ({error.strerror})") from None
+        raise Unavailable(
+            "connection_lost", f"{peer} does not listen ({error.strerror})", "See mesh_status."
+        ) from None
 
 
 async def serve(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
@@ -221,12 +222,20 @@ class Mesh:
         return await self._call(Reader, Reader.file_chunk, path, host, offset, length)
 
     async def fetch(
-        self, path: str, *, hosts: Sequence[int] | None, destination: str, report: Report
+        self,
+        path: str,
+        *,
+        hosts: Sequence[int] | None,
+        destination: str,
+        report: Report,
+        within_s: float = math.inf,
     ) -> tuple[Fetched, ...]:
-        """Copies a file or folder of each host to `destination/<host>/` on the client."""
+        """Copies a file or folder of each host to `destination/<host>/` on the client (see `fetch`)."""
         view = await self.view()
         chosen = [host.host for host in view.hosts] if hosts is None else hosts
-        return await fetch(self, path, hosts=chosen, destination=destination, report=report)
+        return await fetch(
+            self, path, hosts=chosen, destination=destination, report=report, within_s=within_s
+        )
 
 
 def mesh_released(mesh: str) -> Conflict:

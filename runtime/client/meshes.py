@@ -53,6 +53,19 @@ async def open_meshes(places: Places | None = None) -> AsyncIterator[Meshes]:
         index.close()
 
 
+def _why_silent(mesh: str, paths: MeshPaths) -> tuple[str, str]:
+    """Cause and mend where a keeper does not answer."""
+    log = f"Its log is {paths.keeper_log}."
+    try:
+        pid = int(paths.lock.read_text())
+    except (OSError, ValueError):
+        pid = 0
+    if pid and start_time(pid) is not None:
+        cause = f"the keeper of {mesh} (pid {pid}) is there but does not answer"
+        return cause, f"If it hangs, kill -9 {pid}: it is started again, hosts and runs go on. {log}"
+    return f"the keeper of {mesh} does not start", log
+
+
 class Meshes:
     """See `open_meshes`."""
 
@@ -190,9 +203,7 @@ class Meshes:
                 elif self._index.mesh(mesh).state == "released":
                     raise mesh_released(mesh)
                 await anyio.sleep(_RETRY_S)
-        raise Unavailable(
-            "keeper_lost", f"the keeper of {mesh} does not start", f"Its log is {paths.keeper_log}."
-        )
+        raise Unavailable("keeper_lost", *_why_silent(mesh, paths))
 
     def _spawn_keeper(self, mesh: str, paths: MeshPaths) -> None:
         env = {
@@ -204,7 +215,9 @@ class Meshes:
         try:
             pid = spawn_daemon(argv, env=env, log=paths.keeper_log)
         except OSError as error:
-            raise Unavailable("keeper_lost", f"the keeper of {mesh} cannot be started: {error}") from None
+            raise Unavailable(
+                "keeper_lost", f"the keeper of {mesh} cannot be started: {error}", "See milkweed doctor."
+            ) from None
         self._tasks.start_soon(wait_gone, pid, start_time(pid) or 0)
 
     async def _watch(self, mesh: str, paths: MeshPaths, connection: Connection) -> None:

@@ -14,4 +14,6 @@ def find(name: str) -> Engine:
     """
     if name == EmbeddedEngine.name:
         return EmbeddedEngine()
-    raise InvalidArgument("invalid_argument", f"no engine {name!r}; engines: {EmbeddedEngine.name}")
+    raise InvalidArgument(
+        "invalid_argument", f"no engine {name!r}; engines: {EmbeddedEngine.name}", "Leave it out."
+    )

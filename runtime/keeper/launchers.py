@@ -141,7 +141,7 @@ def _torchrun(request: RunRequest, place: Placement, groups: list[_Group]) -> tu
             ),
             *("--master-addr", master["MASTER_ADDR"], "--master-port", master["MASTER_PORT"]),
             *("--rdzv-id", place.run, "--max-restarts", "0", "--no-python"),
-            *("/bin/sh", "-c", _OWN_OUTPUT, "sh", *_resolve_python(_with_python(request.argv), place)),
+            *("/bin/sh", "-c", _OWN_OUTPUT, "sh", *_resolve_python(_torchrun_program(request.argv), place)),
         )
         env = {
             "NNODES": str(len(groups)),
@@ -210,6 +210,11 @@ def _host_plan(request: RunRequest, place: Placement, host: int, procs: Sequence
 def _with_python(argv: tuple[str, ...]) -> tuple[str, ...]:
     """`train.py --x` means `python train.py --x`, as it does for torchrun."""
     return ("python", *argv) if argv and argv[0].endswith(".py") and "/" not in argv[0] else argv
+
+
+def _torchrun_program(argv: tuple[str, ...]) -> tuple[str, ...]:
+    """torchrun starts a file by Python wherever it is."""
+    return ("python", *argv) if argv and argv[0].endswith(".py") else argv
 
 
 def _resolve_python(argv: Sequence[str], place: Placement) -> tuple[str, ...]:

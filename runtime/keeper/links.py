@@ -34,6 +34,7 @@ OnEvents = Callable[[int, tuple[HostEvent, ...]], None]
 class HostLink:
     """`run` follows the host until it is lost; `changed` is called at each change of state.
 
+    A host that was not reached when the lease was extended hears of it when it is.
     A link starts from the spool's first event, whatever the index holds: folding an event twice changes
     nothing.
     """
@@ -47,6 +48,7 @@ class HostLink:
         scheduler: Scheduler,
         on_events: OnEvents,
         changed: Callable[[int], None],
+        lease_left_s: Callable[[], float],
     ) -> None:
         self.handle = handle
         self.host = handle.host
@@ -61,6 +63,7 @@ class HostLink:
         self._scheduler = scheduler
         self._on_events = on_events
         self._changed = changed
+        self._lease_left_s = lease_left_s
         self._channel: HostChannel | None = None
 
     def view(self) -> HostView:
@@ -98,6 +101,7 @@ class HostLink:
     async def _follow_events(self, channel: HostChannel) -> None:
         host = channel.actor(Host.__name__, Host)
         self._agent_pid = (await host.call_one(Host.facts)).agent_pid
+        await host.call_one(Host.set_lease, self._lease_left_s())
         self._channel = channel
         if self.state == "starting":
             self.state = "ready"

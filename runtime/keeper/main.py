@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 @contextmanager
 def only_one(path: Path) -> Iterator[bool]:
-    """Holds the keeper's lock; False when another keeper has it."""
+    """Holds the keeper's lock, which names our pid; False when another keeper has it."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         try:
@@ -37,6 +37,8 @@ def only_one(path: Path) -> Iterator[bool]:
         except BlockingIOError:
             yield False
         else:
+            os.truncate(fd, 0)
+            os.write(fd, str(os.getpid()).encode())
             yield True
     finally:
         os.close(fd)

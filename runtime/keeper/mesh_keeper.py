@@ -30,6 +30,7 @@ logger = logging.getLogger(__name__)
 
 END_GRACE_S = 2.0
 MAX_LEASE_S = 7 * 24 * 3600.0
+LEASE_S = 5.0
 _HOST_END_S = 10.0
 _LEASE_LOOK_S = 30.0
 
@@ -77,6 +78,7 @@ class MeshKeeper(Actor):
                     scheduler=self._allocation.scheduler,
                     on_events=self._runs.take,
                     changed=partial(self._host_changed, group),
+                    lease_left_s=self._allocation.lease_left_s,
                 )
                 self._hosts.links[handle.host] = link
             for link in self._hosts.links.values():
@@ -137,9 +139,20 @@ class MeshKeeper(Actor):
                     "Ask for fewer minutes.",
                 )
             self._allocation.set_lease(left)
-            await self._hosts.ask(self._hosts.ready(), lambda link: link.call(Host, Host.set_lease, left))
+            answers = await self._hosts.ask(
+                self._hosts.ready(), lambda link: link.call_within(LEASE_S, Host, Host.set_lease, left)
+            )
+            silent = [host for host, answer in answers.items() if isinstance(answer, MilkweedError)]
             self._put(self._view.state, self._view.reason)
-            return await self.view()
+            warnings = (
+                (
+                    f"hosts {format_ranks(silent)} did not answer: their lease ends as before unless they"
+                    " come back",
+                )
+                if silent
+                else ()
+            )
+            return replace(await self.view(), warnings=warnings)
 
     @endpoint
     async def release(self) -> Released:

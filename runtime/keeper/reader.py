@@ -174,6 +174,7 @@ def read_from_disk(
             raise NotFound(
                 "output_not_found",
                 f"the output of {run} was removed: it is kept for {KEEP_S / 86400:.0f} days after a release",
+                "Fetch what must be kept (fetch_files).",
             )
     return [
         read_slice(

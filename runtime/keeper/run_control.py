@@ -15,7 +15,7 @@ import anyio
 import anyio.abc
 
 from ..actor import Actor, endpoint
-from ..errors import MilkweedError, NotFound
+from ..errors import MilkweedError, NotFound, Unavailable
 from ..index import Index
 from ..mesh import Extent
 from ..records import EndReason, HostPlan, RankView, RunRequest, RunView
@@ -86,29 +86,34 @@ class RunControl(Actor):
         view = self._found(run)
         if until == "end" or is_over(view):
             return await self._runs.wait_over(run, timeout_s)
-        with anyio.move_on_after(timeout_s):
-            async with anyio.create_task_group() as group:
+        hosts = {rank.host for rank in view.ranks}.intersection(self._hosts.ready())
+        async with anyio.create_task_group() as group:
 
-                async def wait_output(link: HostLink) -> None:
-                    # Without a pattern only what is printed from now on counts.
-                    sizes = (
-                        {}
-                        if pattern
-                        else {
-                            one.rank: one.size
-                            for one in await link.call(Runs, Runs.read, run, None, {}, 0, 0)
-                        }
-                    )
-                    if await link.call_within(
-                        timeout_s + CALL_S, Runs, Runs.wait_output, run, None, sizes, pattern, timeout_s
-                    ):
-                        group.cancel_scope.cancel()
+            async def wait_output(link: HostLink) -> None:
+                if await self._printed(link, run, pattern, timeout_s):
+                    group.cancel_scope.cancel()
 
-                for host in {rank.host for rank in view.ranks}.intersection(self._hosts.ready()):
-                    group.start_soon(wait_output, self._hosts[host])
-                await self._runs.wait_over(run, timeout_s)
-                group.cancel_scope.cancel()
+            for host in hosts:
+                group.start_soon(wait_output, self._hosts[host])
+            await self._runs.wait_over(run, timeout_s)
+            group.cancel_scope.cancel()
         return self._found(run)
+
+    async def _printed(self, link: HostLink, run: str, pattern: str | None, timeout_s: float) -> bool:
+        """Whether a host's ranks have a line that matches, or (without a pattern) printed from now on.
+
+        A host that is lost meanwhile has printed nothing; the others may still.
+        """
+        try:
+            sizes = {}
+            if pattern is None:
+                sizes = {one.rank: one.size for one in await link.call(Runs, Runs.read, run, None, {}, 0, 0)}
+            return await link.call_within(
+                timeout_s + CALL_S, Runs, Runs.wait_output, run, None, sizes, pattern, timeout_s
+            )
+        except Unavailable as error:
+            logger.info("no longer waiting for host %d: %s", link.host, error)
+            return False
 
     @endpoint
     async def cancel(self, run: str, grace_s: float) -> RunView:

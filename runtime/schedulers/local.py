@@ -54,11 +54,13 @@ class LocalScheduler:
         for name, value in spec.options.items():
             if name not in _OPTIONS:
                 raise InvalidArgument(
-                    "invalid_argument", f"no option {name!r}; options: {', '.join(_OPTIONS)}"
+                    "invalid_argument", f"no option {name!r}; options: {', '.join(_OPTIONS)}", "Leave it out."
                 )
             if value not in _OPTIONS[name]:
                 raise InvalidArgument(
-                    "invalid_argument", f"{name} must be one of {', '.join(_OPTIONS[name])}, not {value!r}"
+                    "invalid_argument",
+                    f"{name} must be one of {', '.join(_OPTIONS[name])}, not {value!r}",
+                    "Call it with one of those.",
                 )
         if _isolated(spec):
             namespaces.check_possible()

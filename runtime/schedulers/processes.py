@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -13,6 +12,7 @@ import anyio
 __all__ = ["HOST_MARK", "end_all", "marked", "start_time", "wait_gone"]
 
 HOST_MARK = "MILKWEED_HOST_ID"
+_PREFIX = HOST_MARK.encode() + b"="
 
 
 def start_time(pid: int) -> int | None:
@@ -28,20 +28,21 @@ def start_time(pid: int) -> int | None:
 
 def marked(host_ids: Callable[[str], bool]) -> Iterator[int]:
     """Pids of this user's processes whose environment carries a host id that is asked for."""
-    prefix = HOST_MARK.encode() + b"="
     for name in os.listdir("/proc"):
-        if not name.isdigit() or int(name) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{name}/environ", "rb") as file:
-                entries = file.read().split(b"\0")
-        except OSError:
-            continue
-        values = [
-            entry[len(prefix) :].decode(errors="replace") for entry in entries if entry.startswith(prefix)
-        ]
-        if values and host_ids(values[-1]) and start_time(int(name)) is not None:
-            yield int(name)
+        if name.isdigit() and int(name) != os.getpid():
+            host_id = _host_id_of(int(name))
+            if host_id is not None and host_ids(host_id) and start_time(int(name)) is not None:
+                yield int(name)
+
+
+def _host_id_of(pid: int) -> str | None:
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            entries = file.read().split(b"\0")
+    except OSError:
+        return None
+    values = [entry[len(_PREFIX) :] for entry in entries if entry.startswith(_PREFIX)]
+    return values[-1].decode(errors="replace") if values else None
 
 
 async def wait_gone(pid: int, started: int) -> None:
@@ -59,6 +60,23 @@ async def wait_gone(pid: int, started: int) -> None:
         os.close(fd)
 
 
+def _kill(pid: int) -> bool:
+    """SIGKILL to what `marked` found a moment ago, through a descriptor that cannot mean another process."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if _host_id_of(pid) is None:
+            return False
+        signal.pidfd_send_signal(fd, signal.SIGKILL)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+    return True
+
+
 async def end_all(pids: Callable[[], list[int]], deadline_s: float = 5.0) -> int:
     """Kills what `pids` names until it names nothing; returns how many there were.
 
@@ -68,11 +86,7 @@ async def end_all(pids: Callable[[], list[int]], deadline_s: float = 5.0) -> int
     with anyio.move_on_after(deadline_s):
         while found := pids():
             for pid in found:
-                try:
-                    os.kill(pid, signal.SIGKILL)
-                except OSError as error:
-                    if error.errno != errno.ESRCH:
-                        raise
-                ended.add(pid)
+                if _kill(pid):
+                    ended.add(pid)
             await anyio.sleep(0.01)
     return len(ended)

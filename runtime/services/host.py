@@ -56,7 +56,7 @@ class Host(Actor):
         """
         events = await self._context.spool.after(after, 0.0 if self.ending.is_set() else wait_s)
         if not events and self.ending.is_set():
-            raise Unavailable("host_ending", f"{self._context.name} is ending")
+            raise Unavailable("host_ending", f"{self._context.name} is ending", "See mesh_status.")
         return events
 
     @endpoint

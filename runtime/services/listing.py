@@ -45,7 +45,9 @@ def list_path(path: str, pattern: str | None, limit: int, deadline: float) -> Fi
         NotFound, InvalidArgument: no such path, not readable, or a wrong limit.
     """
     if limit < 1:
-        raise InvalidArgument("invalid_argument", f"limit={limit}; it must be at least 1")
+        raise InvalidArgument(
+            "invalid_argument", f"limit={limit}; it must be at least 1", "Call it with that."
+        )
     try:
         entry = stat_path(path)
         target = os.stat(path) if entry.kind == "link" else None
@@ -102,7 +104,11 @@ def _matching(path: str, pattern: str | None, search: _Search) -> Iterator[str]:
     """Names, relative to the path, that match."""
     parts = [part for part in (pattern or "*").split("/") if part not in ("", ".")]
     if ".." in parts:
-        raise InvalidArgument("invalid_argument", f"the pattern {pattern!r} leads out of the directory")
+        raise InvalidArgument(
+            "invalid_argument",
+            f"the pattern {pattern!r} leads out of the directory",
+            "List the other directory.",
+        )
     matchers: list[Matcher | None] = [
         None if part == "**" else re.compile(fnmatch.translate(part)).match for part in parts
     ]

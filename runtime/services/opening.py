@@ -79,8 +79,12 @@ def explain(error: OSError | ValueError, path: str) -> MilkweedError:
             "invalid_path", f"permission denied: {_denied(path)}", "Read it as that user, or change its mode."
         )
     if isinstance(error, OSError):
-        return InvalidArgument("invalid_path", f"cannot read {path[:300]}: {error.strerror or error}")
-    return InvalidArgument("invalid_path", f"no path: {path[:100]!r} ({error})")
+        return InvalidArgument(
+            "invalid_path", f"cannot read {path[:300]}: {error.strerror or error}", "List what is above it."
+        )
+    return InvalidArgument(
+        "invalid_path", f"no path: {path[:100]!r} ({error})", "Name a file or a directory."
+    )
 
 
 def _denied(path: str) -> str:
@@ -119,7 +123,9 @@ def _not_found(path: str) -> NotFound:
     if os.path.islink(os.path.join(directory, missing)):
         target = os.readlink(os.path.join(directory, missing))
         return NotFound(
-            "file_not_found", f"{os.path.join(directory, missing)} is a link to {target}, which is missing"
+            "file_not_found",
+            f"{os.path.join(directory, missing)} is a link to {target}, which is missing",
+            f"List {directory}.",
         )
     try:
         with os.scandir(directory) as entries:

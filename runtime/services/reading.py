@@ -84,7 +84,9 @@ def read_text(
         ("max_bytes", max_bytes, 1),
     ):
         if value is not None and value < least:
-            raise InvalidArgument("invalid_argument", f"{name}={value}; it must be at least {least}")
+            raise InvalidArgument(
+                "invalid_argument", f"{name}={value}; it must be at least {least}", "Call it with that."
+            )
     pattern = compile_pattern(grep) if grep is not None else None
     with open_regular(path) as (fd, status):
         file = _File(path, fd, status)
@@ -295,7 +297,11 @@ def digest_file(path: str, bounds: Bounds) -> FileDigest:
             at = start
             while at < start + length:
                 if bounds.reached():
-                    raise Unavailable("deadline_exceeded", f"{path} is read too slowly to be compared")
+                    raise Unavailable(
+                        "deadline_exceeded",
+                        f"{path} is read too slowly to be compared",
+                        "Compare it with a run of sha256sum.",
+                    )
                 block = _pread(fd, min(_BLOCK, start + length - at), at)
                 if not block:
                     break
@@ -308,7 +314,9 @@ def read_chunk(path: str, offset: int, length: int) -> FileChunk:
     """Bytes of a file for copying it, 1 MiB at most. Raises as `read_text`."""
     if offset < 0 or not 0 < length <= MAX_CHUNK:
         raise InvalidArgument(
-            "invalid_argument", f"a chunk of {length} bytes at {offset}; 1 to {MAX_CHUNK} from 0 up"
+            "invalid_argument",
+            f"a chunk of {length} bytes at {offset}",
+            f"Ask for 1 to {MAX_CHUNK:,} from 0 up.",
         )
     with open_regular(path) as (fd, status):
         return FileChunk(offset, _pread(fd, length, offset), status.st_size, status.st_mtime)

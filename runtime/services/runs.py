@@ -100,7 +100,12 @@ class Runs(Actor):
             await run.start()
 
     async def _supervise(self, run: HostRun) -> None:
-        await run.supervise()
+
+        async def end_strays() -> int:
+            others = [one for one in self._runs.values() if one is not run and not one.ended.is_set()]
+            return 0 if others else await self._context.children.end_strays()
+
+        await run.supervise(end_strays)
         await self.release_port(run.plan.reserved_port)
         # Their output stays on disk, where the keeper reads it when we no longer know them.
         over = [name for name, one in self._runs.items() if one.ended.is_set()]

@@ -64,7 +64,7 @@ class Stacks(Actor):
             Unavailable: deadline_exceeded, when not even the processes could be found in time.
         """
         processes = await self._runs.processes(run, ranks)
-        targets = await anyio.to_thread.run_sync(find_targets, processes)
+        targets = await _find_targets(processes, timeout_s)
         plan = _Plan(
             self._context.run_directory(run), native, locals, time.monotonic() + timeout_s, timeout_s
         )

@@ -361,10 +361,10 @@ async def test_files_are_listed_read_and_fetched(mesh: Mesh, tmp_path: Path) -> 
     fetched = await mesh.fetch("out", hosts=(0, 1), destination=str(target), report=report)
     assert (target / "1" / "out" / "a.txt").read_text() == "hello\n"
     assert (target / "0" / "out" / "latest").read_text() == "hello\n"
-    skipped = [one.path for one in fetched if one.skipped]
+    skipped = [one.path for one in fetched if one.state == "skipped"]
     assert skipped == [str(tmp_path / "out" / "nowhere")] * 2
     again = await mesh.fetch("out", hosts=(0,), destination=str(target), report=report)
-    assert [one.unchanged for one in again if not one.skipped] == [True] * 3
+    assert sorted(one.state for one in again) == ["skipped", "unchanged", "unchanged", "unchanged"]
     (target / "0" / "out" / "a.txt").write_text("mine\n")
     with pytest.raises(Conflict, match="file_exists"):
         await mesh.fetch("out", hosts=(0,), destination=str(target), report=report)
