@@ -44,12 +44,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             broken.append(name)
             traceback.print_exception(error)
     _print(lines)
+    machine = _machine()
+    print(", ".join(f"{name} {value}" for name, value in machine.items()))
     report = {
         "milkweed": milkweed.__version__,
         "started_at": started,
         "elapsed_s": time.time() - started,
         "quick": options.quick,
-        "machine": _machine(),
+        "machine": machine,
         "lines": [line.as_json() for line in lines],
         "broken": broken,
     }
