@@ -29,8 +29,8 @@ Report = Callable[[float, float | None, str], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """One file: `copied` now, `unchanged` since it was there already, `left` for the next call when the time was
-    up, or `skipped` for a `reason`: it is a device, a link to nowhere, ...
+    """One file: `copied` now, `unchanged` since it was there already, `left` for the next call when the time
+    was up, or `skipped` for a `reason`: it is a device, a link to nowhere, ...
     """
 
     host: int
@@ -103,7 +103,14 @@ async def _items(source: FileSource, host: int, path: str, folder: Path) -> list
     listing = await _listing(source, host, path)
     name = PurePosixPath(listing.path).name or "root"
     if not listing.directory:
-        return [await _item(source, host, listing.path, listing.entries[0], folder / name)]
+        item = await _item(source, host, listing.path, listing.entries[0], folder / name)
+        if item.skipped:
+            raise InvalidArgument(
+                "invalid_path",
+                f"{item.source} on host {host} is {item.skipped}",
+                "Name a file or a directory.",
+            )
+        return [item]
     found: list[_Item] = []
     todo = [(listing, folder / name)]
     while todo:
@@ -175,8 +182,8 @@ async def _is_same(source: FileSource, item: _Item) -> bool:
 async def _copy(source: FileSource, item: _Item, deadline: float) -> bool:
     """Copies one file, or goes on with what an earlier call began; False when the time was up.
 
-    What there is so far stays beside its place under a name with the file's size and time, so that it is never
-    mixed with the bytes of another version.
+    What there is so far stays beside its place under a name with the file's size and time, so that it is
+    never mixed with the bytes of another version.
 
     Raises:
         Conflict: file_changed, it was written while it was read.

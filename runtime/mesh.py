@@ -22,6 +22,7 @@ __all__ = ["Extent", "format_ranks", "parse_ranges", "parse_selection"]
 _RANGE = re.compile(r"(\d+)(?:-(\d+))?")
 _NAMED = re.compile(r"([a-z]+)=")
 _SYNTAX = 'Write ranks as "0-3,7" or by dimension as "hosts=0,gpus=0-3".'
+_HOST_SYNTAX = 'Write hosts as "0-3,7".'
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,16 +50,17 @@ def parse_ranges(text: str, size: int, what: str = "rank") -> tuple[int, ...]:
         InvalidArgument: not of that form. NotFound: rank_not_found, host_not_found: outside the size.
     """
     chosen: set[int] = set()
+    syntax = _HOST_SYNTAX if what == "host" else _SYNTAX
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise InvalidArgument("invalid_argument", f"cannot read {part.strip()!r} as {what}s", _SYNTAX)
+            raise InvalidArgument("invalid_argument", f"cannot read {part.strip()!r} as {what}s", syntax)
         first, last = int(match[1]), int(match[2] or match[1])
         if first > last:
-            raise InvalidArgument("invalid_argument", f"the range {part.strip()} runs backwards", _SYNTAX)
+            raise InvalidArgument("invalid_argument", f"the range {part.strip()} runs backwards", syntax)
         if last >= size:
             known = "only 0" if size == 1 else f"0-{size - 1}"
-            raise NotFound(f"{what}_not_found", f"no {what} {last}; {what}s are {known}", _SYNTAX)
+            raise NotFound(f"{what}_not_found", f"no {what} {last}; {what}s are {known}", syntax)
         chosen.update(range(first, last + 1))
     return tuple(sorted(chosen))
 

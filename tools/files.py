@@ -227,13 +227,7 @@ def _comparison(host: int, digests: Mapping[int, FileDigest | MilkweedError]) ->
             same.append(number)
         else:
             other.append(number)
-    parts = [
-        f"{words} on {_hosts(members)}"
-        for words, members in (
-            ("the same size, head and tail" if partial else "the same", same),
-            ("another file", other),
-            ("not readable", missing),
-        )
-        if members
-    ]
+    alike = "the same size, head and tail" if partial else "the same"
+    kinds = ((alike, same), ("another file", other), ("not readable", missing))
+    parts = [f"{words} on {_hosts(members)}" for words, members in kinds if members]
     return f"[{'; '.join(parts) or 'no other host'}]"

@@ -144,15 +144,11 @@ class MeshKeeper(Actor):
             )
             silent = [host for host, answer in answers.items() if isinstance(answer, MilkweedError)]
             self._put(self._view.state, self._view.reason)
-            warnings = (
-                (
-                    f"hosts {format_ranks(silent)} did not answer: their lease ends as before unless they"
-                    " come back",
-                )
-                if silent
-                else ()
-            )
-            return replace(await self.view(), warnings=warnings)
+            view = await self.view()
+            if silent:
+                warning = f"hosts {format_ranks(silent)} did not answer: they hear of it when they come back"
+                view = replace(view, warnings=(*view.warnings, warning))
+            return view
 
     @endpoint
     async def release(self) -> Released:

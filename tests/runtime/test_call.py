@@ -135,7 +135,7 @@ async def test_a_cancelled_caller_cancels_the_other_side(tmp_path: Path, echo: E
 
 async def test_a_caller_that_leaves_cancels_its_calls(tmp_path: Path, echo: Echo) -> None:
     async with serving(tmp_path, echo) as path:
-        left = Unavailable("test", "")
+        left = Unavailable("test", "", "")
         async with connected(path) as connection, anyio.create_task_group() as group:
 
             async def call() -> None:

@@ -32,11 +32,13 @@ async def fail(call: Call, how: str) -> Text:
     """Fails in several ways."""
     errors: dict[str, Exception] = {
         "ours": NotFound("mesh_not_found", "no mesh 'x'", "Call list_meshes."),
-        "grouped": ExceptionGroup("several", [ExceptionGroup("one", [NotFound("run_not_found", "no run")])]),
+        "grouped": ExceptionGroup(
+            "several", [ExceptionGroup("one", [NotFound("run_not_found", "no run", "Call list_runs.")])]
+        ),
         "remote": RemoteFailure("internal_error", "KeyError on host 3", "Look there.", "SECRET TRACEBACK"),
         "bug": ZeroDivisionError("SECRET DETAIL"),
         "timeout": TimeoutError("SECRET"),
-        "long": NotFound("mesh_not_found", "x" * 100_000),
+        "long": NotFound("mesh_not_found", "x" * 100_000, ""),
     }
     raise errors[how]
 

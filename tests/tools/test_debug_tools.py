@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from milkweed.runtime.errors import Conflict, InvalidArgument
+from milkweed.runtime.errors import Conflict, NotFound
 from milkweed.runtime.records import Frame, ProcessStacks, ThreadStack
 from tests.fakes import FakeMesh, FakeMeshes
 from tests.tools.conftest import Ask
@@ -40,7 +40,7 @@ async def test_a_mesh_stands_for_its_newest_run(ask: Ask, run: str, mesh: FakeMe
 
 async def test_ranks_are_chosen(ask: Ask, run: str) -> None:
     assert "train.py:20" not in (await ask("stack_dump", target=run, ranks="0-1")).text
-    with pytest.raises(InvalidArgument, match="no rank 4"):
+    with pytest.raises(NotFound, match="no rank 4"):
         await ask("stack_dump", target=run, ranks="4")
 
 

@@ -37,7 +37,9 @@ class Hosts:
     async def file_digests(self, path: str, *, hosts: Any) -> Any:
         return {host: self.digests[host] for host in hosts}
 
-    async def fetch(self, path: str, *, hosts: Any, destination: str, report: Any) -> tuple[Fetched, ...]:
+    async def fetch(
+        self, path: str, *, hosts: Any, destination: str, report: Any, within_s: float
+    ) -> tuple[Fetched, ...]:
         self.asked.append((path, hosts, destination))
         await report(1, 2, "1 of 2 files")
         return self.fetched
@@ -126,7 +128,7 @@ async def test_hosts_are_chosen(ask: Ask, hosts: Hosts, text: str | None, number
 
 @pytest.mark.parametrize("wrong", [{"hosts": "2"}, {"hosts": "x"}, {"limit": 0}, {"path": ""}])
 async def test_a_wrong_listing_is_refused(ask: Ask, hosts: Hosts, wrong: dict[str, Any]) -> None:
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(MilkweedError):
         await ask("list_remote_files", mesh="demo", **wrong)
     assert not hosts.asked
 
@@ -163,8 +165,8 @@ async def test_hosts_with_another_file_are_named(ask: Ask, hosts: Hosts) -> None
 
 async def test_files_are_fetched(ask: Ask, hosts: Hosts, tmp_path: Path, reports: list[str]) -> None:
     hosts.fetched = (
-        Fetched(0, "/ws/a", f"{tmp_path}/0/a", 10),
-        Fetched(1, "/ws/a", f"{tmp_path}/1/a", 10, unchanged=True),
+        Fetched(0, "/ws/a", f"{tmp_path}/0/a", 10, "copied"),
+        Fetched(1, "/ws/a", f"{tmp_path}/1/a", 10, "unchanged"),
     )
     result = await ask("fetch_files", mesh="demo", path="a", destination=f"{tmp_path}/new")
     assert (result.files, result.bytes, result.unchanged, result.hosts) == (1, 10, 1, "0-1")

@@ -5,7 +5,7 @@ from typing import Any
 import anyio
 import pytest
 
-from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
+from milkweed.runtime.errors import Conflict, InvalidArgument, MilkweedError, NotFound
 from milkweed.runtime.records import Exit
 from tests.fakes import FakeMesh, FakeMeshes, FakeRun, end_run
 from tests.tools.conftest import Ask
@@ -218,7 +218,7 @@ async def test_a_wrong_read_is_refused(
     ask: Ask, mesh: FakeMesh, running: list[FakeRun], wrong: dict[str, Any]
 ) -> None:
     run = await written(ask, running, b"x\n")
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(MilkweedError):
         await ask("read_run_output", run=run, **wrong)
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milkweed.runtime.errors import InvalidArgument
+from milkweed.runtime.errors import MilkweedError
 from milkweed.runtime.records import RankView, RunView
 from milkweed.tools.selection import CURSOR_MAX, format_cursor, parse_cursor, select_ranks
 
@@ -36,7 +36,7 @@ def test_hosts_of_a_run_on_a_part_of_the_mesh_are_the_meshs_own() -> None:
 
 @pytest.mark.parametrize("text", ["4", "0-9", "x", "hosts=7", "hosts=0,gpus=2", "1-0", "hosts=2"])
 def test_ranks_that_are_not_there_are_refused(text: str) -> None:
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(MilkweedError):
         select_ranks(text, run_on(0, 0, 1, 3))
 
 
@@ -56,5 +56,5 @@ def test_a_cursor_of_many_places_is_not_given() -> None:
 
 @pytest.mark.parametrize("text", ["", "x", "0-3", "0@-1", "0@1;0@2", "9@1", "0@1;", "3-0@1", "0@" + "9" * 30])
 def test_a_cursor_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(InvalidArgument):
+    with pytest.raises(MilkweedError):
         parse_cursor(text, range(4))

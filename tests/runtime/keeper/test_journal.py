@@ -10,7 +10,7 @@ def test_what_the_index_refuses_is_written_once_it_can_be_and_only_the_newest_of
 
     def entry(text: str) -> None:
         if full:
-            raise Unavailable("index_unusable", "disk full")
+            raise Unavailable("index_unusable", "disk full", "Make room.")
         written.append(text)
 
     journal = Journal()
