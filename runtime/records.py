@@ -11,10 +11,10 @@ from typing import Literal
 
 Launcher = Literal["spmd", "torchrun", "per_host", "single"]
 MeshState = Literal["queued", "starting", "ready", "degraded", "released"]
-HostState = Literal["starting", "ready", "lost", "released"]
+HostState = Literal["starting", "ready", "silent", "lost"]
 RunState = Literal["queued", "running", "succeeded", "failed", "cancelled", "lost"]
 RankState = Literal["pending", "running", "succeeded", "failed", "ended", "lost"]
-EndReason = Literal["cancelled", "timeout", "peer_failed", "released", "lease_ended"]
+EndReason = Literal["cancelled", "timeout", "peer_failed", "released", "lease_ended", "host_ended"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -78,7 +78,7 @@ def encode_json(kind: Kind, value: dict[str, Any]) -> bytes:
 def decode_json(frame: WireFrame) -> dict[str, Any]:
     try:
         value = json.loads(frame.body)
-    except ValueError:
+    except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
         raise ProtocolError(

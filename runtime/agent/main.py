@@ -66,8 +66,8 @@ async def run_agent(config_file: Path) -> None:
                     await host.end(why, END_GRACE_S, spool.seq)
 
                 group.start_soon(end_when, "lease_ended", lease.expired)
-                group.start_soon(end_when, "released", watch_guard)
-                group.start_soon(end_when, "released", _terminated)
+                group.start_soon(end_when, "host_ended", watch_guard)
+                group.start_soon(end_when, "host_ended", _terminated)
                 await serve(Path(config.socket), actors, role="agent", stop=host.ending)
                 group.cancel_scope.cancel()
     spool.close()

@@ -23,6 +23,7 @@ __all__ = ["connect_stream", "open_connection", "serve"]
 logger = logging.getLogger(__name__)
 
 DRAIN_S = 2.0
+_LOOK_S = 2.0
 
 
 @asynccontextmanager
@@ -61,10 +62,9 @@ async def serve(
     """Listens on a unix socket (mode 0600) until cancelled, or until `stop`: then calls under way are
     answered first.
 
-    A socket left there by a dead process is replaced; the caller makes sure that there is one listener.
+    A socket left there by a dead process is replaced; the caller makes sure that there is one listener. A
+    socket that somebody removed is made again: connections that are there go on.
     """
-    path.unlink(missing_ok=True)
-    listener = await anyio.create_unix_listener(path, mode=0o600)
 
     async def handle(stream: anyio.abc.SocketStream) -> None:
         if _peer_uid(stream) != os.getuid():
@@ -79,13 +79,21 @@ async def serve(
         finally:
             connections.discard(connection)
 
-    async def accept() -> None:
-        await listener.serve(handle)
+    async def listen(*, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        while True:
+            async with await _listener(path) as listener, background_tasks() as accepting:
+                accepting.start_soon(listener.serve, handle, group)
+                task_status.started()
+                inode = _inode(path)
+                while _inode(path) == inode:  # noqa: ASYNC110 - nobody tells of a removal
+                    await anyio.sleep(_LOOK_S)
+            logger.warning("%s was removed and is made again", path)
+            task_status = anyio.TASK_STATUS_IGNORED
 
     connections: set[Connection] = set()
     try:
-        async with listener, anyio.create_task_group() as group:
-            group.start_soon(accept)
+        async with anyio.create_task_group() as group:
+            await group.start(listen)
             task_status.started()
             if stop is not None:
                 await stop.wait()
@@ -96,6 +104,19 @@ async def serve(
                 group.cancel_scope.cancel()
     finally:
         path.unlink(missing_ok=True)
+
+
+async def _listener(path: Path) -> anyio.abc.SocketListener:
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    return await anyio.create_unix_listener(path, mode=0o600)
+
+
+def _inode(path: Path) -> int:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return 0
 
 
 def _peer_uid(stream: anyio.abc.SocketStream) -> int:

@@ -19,8 +19,9 @@ from ..keeper.reader import Reader, choose_ranks, read_from_disk
 from ..keeper.run_control import RunControl
 from ..paths import MeshPaths
 from ..records import MeshView, OutputSlice, ProcessStacks, RunRequest, RunView
+from ..schedulers.processes import start_time
 
-__all__ = ["Mesh", "mesh_released"]
+__all__ = ["Mesh", "mesh_released", "why_silent"]
 
 A = TypeVar("A", bound=Actor)
 P = ParamSpec("P")
@@ -70,6 +71,8 @@ class Mesh:
                 await connection.actor(cls.__name__, cls).within(deadline_s).call_one(method, *args, **kwargs)
             )
         except Unavailable as error:
+            if error.code == "deadline_exceeded":
+                raise Unavailable("keeper_lost", *why_silent(self.id, self._paths)) from None
             if error.code != "connection_lost":
                 raise
             if self._meshes.index.mesh(self.id).state == "released":
@@ -240,3 +243,16 @@ class Mesh:
 
 def mesh_released(mesh: str) -> Conflict:
     return Conflict("mesh_released", f"{mesh} was released", "Call allocate_mesh for a new one.")
+
+
+def why_silent(mesh: str, paths: MeshPaths) -> tuple[str, str]:
+    """Cause and mend where a keeper does not answer."""
+    log = f"Its log is {paths.keeper_log}."
+    try:
+        pid = int(paths.lock.read_text())
+    except (OSError, ValueError):
+        pid = 0
+    if pid and start_time(pid) is not None:
+        cause = f"the keeper of {mesh} (pid {pid}) is there but does not answer"
+        return cause, f"If it hangs, kill -9 {pid}: it is started again, hosts and runs go on. {log}"
+    return f"the keeper of {mesh} does not start", log

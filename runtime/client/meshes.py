@@ -26,7 +26,7 @@ from ..retention import forget_old
 from ..schedulers import SchedulerView
 from ..schedulers.processes import start_time, wait_gone
 from ..tasks import background_tasks
-from .mesh import Mesh, mesh_released
+from .mesh import Mesh, mesh_released, why_silent
 
 __all__ = ["Meshes", "open_meshes"]
 
@@ -53,19 +53,6 @@ async def open_meshes(places: Places | None = None) -> AsyncIterator[Meshes]:
         index.close()
 
 
-def _why_silent(mesh: str, paths: MeshPaths) -> tuple[str, str]:
-    """Cause and mend where a keeper does not answer."""
-    log = f"Its log is {paths.keeper_log}."
-    try:
-        pid = int(paths.lock.read_text())
-    except (OSError, ValueError):
-        pid = 0
-    if pid and start_time(pid) is not None:
-        cause = f"the keeper of {mesh} (pid {pid}) is there but does not answer"
-        return cause, f"If it hangs, kill -9 {pid}: it is started again, hosts and runs go on. {log}"
-    return f"the keeper of {mesh} does not start", log
-
-
 class Meshes:
     """See `open_meshes`."""
 
@@ -86,6 +73,7 @@ class Meshes:
             Unavailable: allocation_failed, with the reason; nothing is left running then.
         """
         schedulers.find(spec.scheduler).check(spec)
+        self._places.mesh(f"mesh-{spec.name}-xxxxxx")  # refused before anything is claimed
         view, new = self._index.claim(spec)
         paths = self._places.mesh(view.mesh)
         if new:
@@ -187,7 +175,7 @@ class Meshes:
             return connection
 
     async def _connect(self, mesh: str, paths: MeshPaths) -> Connection:
-        spawned = False
+        spawned: tuple[int, int | None] | None = None
         with anyio.move_on_after(KEEPER_START_S):
             while True:
                 try:
@@ -197,15 +185,18 @@ class Meshes:
                     return connection
                 except Unavailable:
                     pass
-                if not spawned:
-                    self._spawn_keeper(mesh, paths)
-                    spawned = True
+                if spawned is None:
+                    spawned = self._spawn_keeper(mesh, paths)
                 elif self._index.mesh(mesh).state == "released":
                     raise mesh_released(mesh)
+                elif start_time(spawned[0]) != spawned[1]:
+                    # It ended: killed, or since another one holds the lock, which then answers soon.
+                    await anyio.sleep(_RESPAWN_S)
+                    spawned = None
                 await anyio.sleep(_RETRY_S)
-        raise Unavailable("keeper_lost", *_why_silent(mesh, paths))
+        raise Unavailable("keeper_lost", *why_silent(mesh, paths))
 
-    def _spawn_keeper(self, mesh: str, paths: MeshPaths) -> None:
+    def _spawn_keeper(self, mesh: str, paths: MeshPaths) -> tuple[int, int | None]:
         env = {
             **os.environ,
             "MILKWEED_STATE_DIR": str(self._places.state),
@@ -218,7 +209,9 @@ class Meshes:
             raise Unavailable(
                 "keeper_lost", f"the keeper of {mesh} cannot be started: {error}", "See milkweed doctor."
             ) from None
-        self._tasks.start_soon(wait_gone, pid, start_time(pid) or 0)
+        started = start_time(pid)
+        self._tasks.start_soon(wait_gone, pid, started or 0)
+        return pid, started
 
     async def _watch(self, mesh: str, paths: MeshPaths, connection: Connection) -> None:
         """Starts the keeper again when it is gone and the mesh is not."""

@@ -6,6 +6,7 @@ hosts.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from .. import engines, schedulers
 from ..agent.lease import boot_id, boottime_s
 from ..agent.spool import Spool
 from ..codec import from_json, to_json
+from ..errors import Unavailable
 from ..paths import MeshPaths
 from ..records import HostEvent, MeshSpec
 from ..schedulers import HostHandle, HostPlace
@@ -39,6 +41,7 @@ class Allocation:
         self._spec = spec
         self._paths = paths
         self._handles: tuple[HostHandle, ...] = ()
+        self.resumed = False
         self._lease = (boot_id(), boottime_s() + spec.lease_minutes * 60)
 
     @property
@@ -51,8 +54,13 @@ class Allocation:
         return deadline - boottime_s() if boot == boot_id() else 0.0
 
     def set_lease(self, left_s: float) -> None:
-        self._lease = (boot_id(), boottime_s() + left_s)
-        self._save()
+        """
+        Raises:
+            Unavailable: disk_full or directory_unusable; the lease is as it was.
+        """
+        lease = (boot_id(), boottime_s() + left_s)
+        self._save(lease)
+        self._lease = lease
 
     async def start_or_resume(self) -> tuple[HostHandle, ...]:
         """The handles of the hosts: those on record, else of hosts started now (what an earlier try left is
@@ -63,12 +71,17 @@ class Allocation:
         """
         record = self._load()
         if record is not None:
+            self.resumed = True
             self._handles, self._lease = record.handles, (record.lease_boot, record.lease_deadline)
             return self._handles
         self.scheduler.check(self._spec)
         self._paths.sockets.mkdir(mode=0o700, exist_ok=True)
         self._handles = await self.scheduler.start(self._mesh, self._spec, self._paths.host, self._command)
-        self._save()
+        try:
+            self._save(self._lease)
+        except Unavailable:
+            await self.give_back()
+            raise
         return self._handles
 
     def _command(self, place: HostPlace) -> Sequence[str]:
@@ -92,11 +105,16 @@ class Allocation:
         """A host's events as its disk has them, for when it no longer answers."""
         return Spool.read(self._paths.host(host) / "spool.jsonl")
 
-    def _save(self) -> None:
-        record = _Record(self._handles, *self._lease)
+    def _save(self, lease: tuple[str, float]) -> None:
         fresh = self._paths.record.with_name("mesh.json.new")
-        fresh.write_text(json.dumps(to_json(record)))
-        os.replace(fresh, self._paths.record)
+        try:
+            fresh.write_text(json.dumps(to_json(_Record(self._handles, *lease))))
+            os.replace(fresh, self._paths.record)
+        except OSError as error:
+            code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "directory_unusable"
+            raise Unavailable(
+                code, f"cannot write {self._paths.record}: {error.strerror}", "Make room on that disk."
+            ) from None
 
     def _load(self) -> _Record | None:
         try:

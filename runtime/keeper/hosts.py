@@ -9,7 +9,7 @@ import anyio
 
 from ..errors import MilkweedError, NotFound
 from ..mesh import format_ranks
-from ..records import HostView
+from ..records import HostState, HostView
 from .links import HostLink
 
 __all__ = ["Hosts"]
@@ -22,6 +22,7 @@ class Hosts:
 
     def __init__(self) -> None:
         self.links: dict[int, HostLink] = {}
+        self._returned = anyio.Event()
 
     def __getitem__(self, host: int) -> HostLink:
         """
@@ -38,7 +39,19 @@ class Hosts:
         return tuple(self.links[host].view() for host in sorted(self.links))
 
     def ready(self) -> list[int]:
-        return [host for host, link in sorted(self.links.items()) if link.state == "ready"]
+        return [link.host for link in self.in_state("ready")]
+
+    def in_state(self, state: HostState) -> list[HostLink]:
+        return [link for _, link in sorted(self.links.items()) if link.state == state]
+
+    async def next_return(self) -> None:
+        """Returns when a host answers again."""
+        await self._returned.wait()
+
+    def returned(self) -> None:
+        """A host answers that did not."""
+        self._returned.set()
+        self._returned = anyio.Event()
 
     def require_ready(self, hosts: Iterable[int]) -> None:
         """

@@ -5,11 +5,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Hashable
 
+import anyio
+
 from ..errors import Unavailable
 
 __all__ = ["Journal"]
 
 logger = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
 
 
 class Journal:
@@ -23,11 +27,18 @@ class Journal:
         self._pending[key] = entry
         self.flush()
 
-    def flush(self) -> None:
+    async def drain(self) -> None:
+        """Returns when the index has everything, however long its disk is full."""
+        while not self.flush():  # noqa: ASYNC110 - a disk tells nobody of its room
+            await anyio.sleep(_RETRY_S)
+
+    def flush(self) -> bool:
+        """Whether the index has everything."""
         for key, entry in list(self._pending.items()):
             try:
                 entry()
             except Unavailable as error:
                 logger.warning("%d entries wait for the index: %s", len(self._pending), error)
-                return
+                return False
             del self._pending[key]
+        return True

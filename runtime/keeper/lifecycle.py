@@ -72,6 +72,8 @@ def peers_to_end(view: RunView) -> EndRanks | None:
 
 
 def _state_after(ending: Exit) -> RankState:
+    if ending.ended_by == "host_ended":
+        return "lost"
     if ending.ended_by is not None:
         return "ended"
     return "succeeded" if ending.ok else "failed"

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import logging
+import re
+import signal
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Concatenate, ParamSpec, TypeVar
 
 import anyio
 
 from ..actor import Actor
+from ..call import ActorRef
 from ..engines import Engine, HostChannel
 from ..errors import MilkweedError, Unavailable
 from ..paths import MeshPaths
 from ..records import HostEvent, HostState, HostView
 from ..schedulers import HostHandle, Scheduler
 from ..services.host import Host
+from ..tasks import background_tasks
 
-__all__ = ["HostLink"]
+__all__ = ["CALL_S", "HostLink", "why_lost"]
 
 logger = logging.getLogger(__name__)
 
@@ -26,6 +31,8 @@ T = TypeVar("T")
 
 _RETRY_S = 0.015
 _POLL_S = 30.0
+_HEARTBEAT_S = 2.0
+_SILENT_S = 8.0
 CALL_S = 20.0
 
 OnEvents = Callable[[int, tuple[HostEvent, ...]], None]
@@ -83,10 +90,8 @@ class HostLink:
             await self._scheduler.wait_lost(self.handle)
             group.cancel_scope.cancel()
         self._channel = None
-        self.reason = self.reason or self._last_words()
-        self.state = "lost"
         self.lost.set()
-        self._changed(self.host)
+        self._become("lost", self._last_words())
 
     async def _follow(self) -> None:
         while True:
@@ -95,20 +100,50 @@ class HostLink:
                     await self._follow_events(channel)
             except MilkweedError as error:
                 logger.debug("host %d: %s", self.host, error)
+                if error.code == "deadline_exceeded":
+                    self._be_silent()
             self._channel = None
             await anyio.sleep(_RETRY_S)
 
     async def _follow_events(self, channel: HostChannel) -> None:
         host = channel.actor(Host.__name__, Host)
-        self._agent_pid = (await host.call_one(Host.facts)).agent_pid
-        await host.call_one(Host.set_lease, self._lease_left_s())
+        self._agent_pid = (await host.within(_SILENT_S).call_one(Host.facts)).agent_pid
+        await host.within(_SILENT_S).call_one(Host.set_lease, self._lease_left_s())
         self._channel = channel
-        if self.state == "starting":
-            self.state = "ready"
-            self.ready.set()
-            self._changed(self.host)
+        self._answers()
+        async with background_tasks() as tasks:
+            tasks.start_soon(self._listen_to_its_heart, host)
+            while True:
+                self.take(await host.within(None).call_one(Host.events, self.after, _POLL_S))
+
+    async def _listen_to_its_heart(self, host: ActorRef[Host]) -> None:
+        """A stopped agent keeps its connection: that it does not answer is all there is to see."""
         while True:
-            self.take(await host.within(None).call_one(Host.events, self.after, _POLL_S))
+            try:
+                await host.within(_SILENT_S).call_one(Host.facts)
+            except Unavailable as error:
+                if error.code != "deadline_exceeded":
+                    raise
+                self._be_silent()
+            else:
+                self._answers()
+            await anyio.sleep(_HEARTBEAT_S)
+
+    def _be_silent(self) -> None:
+        if self.state in ("starting", "ready"):
+            pid = f" (pid {self._agent_pid})" if self._agent_pid else ""
+            self._become(
+                "silent", f"its agent{pid} has not answered for {_SILENT_S:.0f} s: stopped or starved"
+            )
+
+    def _answers(self) -> None:
+        if self.state in ("starting", "silent"):
+            self._become("ready", "")
+            self.ready.set()
+
+    def _become(self, state: HostState, reason: str) -> None:
+        self.state, self.reason = state, reason
+        self._changed(self.host)
 
     def take(self, events: tuple[HostEvent, ...]) -> None:
         """Passes on events that are new, once each."""
@@ -141,7 +176,7 @@ class HostLink:
             MilkweedError: what the service raised; host_lost; deadline_exceeded.
         """
         channel = self._channel
-        if channel is None:
+        if channel is None or self.state == "silent":
             raise self.unreachable()
         try:
             return await channel.actor(cls.__name__, cls).within(deadline_s).call_one(method, *args, **kwargs)
@@ -152,21 +187,39 @@ class HostLink:
 
     def unreachable(self) -> Unavailable:
         why = f": {self.reason}" if self.reason else ""
-        return Unavailable(
-            "host_lost",
-            f"host {self.host} is {'lost' if self.lost.is_set() else 'not answering'}{why}",
-            "Call mesh_status; release the mesh and allocate it again to replace a lost host.",
+        if self.state == "lost":
+            step = "Call mesh_status; release the mesh and allocate it again to replace a lost host."
+            return Unavailable("host_lost", f"host {self.host} is lost{why}", step)
+        step = (
+            "It may come back: call mesh_status; kill -CONT its agent if it was stopped, or release the mesh."
         )
+        return Unavailable("host_lost", f"host {self.host} does not answer{why}", step)
 
     def _last_words(self) -> str:
-        """Why the host is gone, as far as its logs tell."""
-        for name in ("agent.log", "guard.log"):
-            try:
-                text = (self._paths.host(self.host) / name).read_text(errors="replace").strip()
-            except OSError:
-                continue
-            if text and name == "agent.log" and self.state == "starting":
-                return f"its agent did not start: {text.splitlines()[-1][:200]}"
-            if text and name == "guard.log":
-                return text.splitlines()[-1].partition(": ")[2][:200]
-        return "its agent ended"
+        directory = self._paths.host(self.host)
+        return why_lost(_last_line(directory / "guard.log"), _last_line(directory / "agent.log"))
+
+
+def why_lost(guard: str, agent: str) -> str:
+    """Why a host is gone, from the last lines of its guard's and its agent's logs.
+
+    A guard that outlives its agent says how that ended; one that does not was killed itself.
+    """
+    ended = re.search(r"agent \d+ ended: (exit|signal) (\d+)", guard)
+    if ended is None:
+        return "its guard was killed"
+    how, number = ended[1], int(ended[2])
+    if how == "signal":
+        return f"its agent was killed ({signal.Signals(number).name})"
+    if number == 0:
+        return "its agent was told to end"
+    return (
+        f"its agent failed (exit {number}): {agent[:200]}" if agent else f"its agent failed (exit {number})"
+    )
+
+
+def _last_line(path: Path) -> str:
+    try:
+        return (path.read_text(errors="replace").strip().splitlines() or [""])[-1]
+    except OSError:
+        return ""

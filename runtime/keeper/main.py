@@ -65,6 +65,7 @@ async def run_keeper(mesh: str) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_sigterm, group.cancel_scope)
             group.start_soon(control.end_peers)
+            group.start_soon(control.resume_cancels)
             group.start_soon(keeper.run)
             await serve(paths.keeper_socket, actors, role="keeper", stop=keeper.released)
             group.cancel_scope.cancel()

@@ -32,7 +32,7 @@ END_GRACE_S = 2.0
 MAX_LEASE_S = 7 * 24 * 3600.0
 LEASE_S = 5.0
 _HOST_END_S = 10.0
-_LEASE_LOOK_S = 30.0
+_LEASE_LOOK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,45 +60,53 @@ class MeshKeeper(Actor):
         self._allocation = Allocation(view.mesh, view.spec, paths)
         self._settled = anyio.Event()
         self.changing = anyio.Lock()
+        self._given_back = anyio.Event()
         self.released = anyio.Event()
 
     async def run(self) -> None:
         """Starts or takes up the hosts and follows them until the release or the end of the lease."""
+        async with anyio.create_task_group() as group:
+            group.start_soon(self._keep_hosts, group)
+            await self._given_back.wait()
+            # Until the index has it, we are the only ones who know that the mesh is released.
+            await self._journal.drain()
+            self.released.set()
+            group.cancel_scope.cancel()
+
+    async def _keep_hosts(self, tasks: anyio.abc.TaskGroup) -> None:
         try:
             handles = await self._allocation.start_or_resume()
         except MilkweedError as error:
             await self._give_back(str(error))
             return
-        async with anyio.create_task_group() as group:
-            for handle in handles:
-                link = HostLink(
-                    handle,
-                    paths=self._paths,
-                    engine=self._allocation.engine,
-                    scheduler=self._allocation.scheduler,
-                    on_events=self._runs.take,
-                    changed=partial(self._host_changed, group),
-                    lease_left_s=self._allocation.lease_left_s,
-                )
-                self._hosts.links[handle.host] = link
-            for link in self._hosts.links.values():
-                group.start_soon(link.run)
-            group.start_soon(self._end_with_lease)
-            await self.released.wait()
-            group.cancel_scope.cancel()
+        for handle in handles:
+            self._hosts.links[handle.host] = HostLink(
+                handle,
+                paths=self._paths,
+                engine=self._allocation.engine,
+                scheduler=self._allocation.scheduler,
+                on_events=self._runs.take,
+                changed=partial(self._host_changed, tasks),
+                lease_left_s=self._allocation.lease_left_s,
+            )
+        for link in self._hosts.links.values():
+            tasks.start_soon(link.run)
+        await self._end_with_lease()
 
     def require_live(self) -> None:
         """
         Raises:
             Conflict: mesh_released, or mesh_not_ready while it starts.
         """
-        if self.released.is_set():
+        if self._view.state == "released":
             raise Conflict(
                 "mesh_released", f"{self._view.mesh} was released", "Call allocate_mesh for a new one."
             )
         if not self._settled.is_set():
             raise Conflict(
-                "mesh_not_ready", f"{self._view.mesh} is {self._view.state}", "Call mesh_status in a moment."
+                "mesh_not_ready",
+                f"the hosts of {self._view.mesh} are starting",
+                "Call mesh_status in a moment.",
             )
 
     @property
@@ -154,28 +162,36 @@ class MeshKeeper(Actor):
     async def release(self) -> Released:
         """Ends all that runs, gives the hosts back and ends the keeper."""
         async with self.changing:
-            if self.released.is_set():
+            if self._view.state == "released":
                 self.require_live()
             return await self._end_everything("released", "released")
 
     def _host_changed(self, tasks: anyio.abc.TaskGroup, host: int) -> None:
-        if self.released.is_set():
+        if self._view.state == "released":
             return
         link = self._hosts[host]
+        if link.state in ("lost", "silent"):
+            self._say(f"host_{link.state}", f"host {host}: {link.reason}")
+        if link.state == "ready":
+            self._hosts.returned()
         if link.state == "lost":
-            self._say("host_lost", f"host {host}: {link.reason}")
             link.take(self._allocation.spooled(host))
             self._runs.host_lost(host, time.time())
             tasks.start_soon(self._allocation.end_host, host)
-        lost = [one for one in self._hosts.links.values() if one.state == "lost"]
-        if lost and self._view.state == "starting":
+        lost = self._hosts.in_state("lost")
+        silent = self._hosts.in_state("silent")
+        if lost and self._view.state == "starting" and not self._allocation.resumed:
             # A mesh that was never whole is given back: nobody can have used it.
             reason = "; ".join(f"host {one.host}: {one.reason}" for one in lost[:3])
             tasks.start_soon(self._give_back, f"allocation_failed: {reason}")
-        elif lost:
-            names = format_ranks(one.host for one in lost)
-            self._put("degraded", f"host {names} lost: {lost[0].reason}")
-        elif len(self._hosts.ready()) == len(self._hosts.links):
+        elif lost or silent:
+            parts = [
+                f"host {format_ranks(one.host for one in group)} {words}: {group[0].reason}"
+                for words, group in (("lost", lost), ("does not answer", silent))
+                if group
+            ]
+            self._put("degraded", "; ".join(parts))
+        elif not self._hosts.in_state("starting"):
             self._put("ready", "")
 
     def _say(self, kind: str, detail: str) -> None:
@@ -193,10 +209,12 @@ class MeshKeeper(Actor):
     async def _end_with_lease(self) -> None:
         # The hosts end by themselves at that time; here it is said and tidied up. A timer stands still while
         # the machine sleeps, the lease does not: hence the short looks.
-        while (left := self._allocation.lease_left_s()) > 0:  # noqa: ASYNC110
+        while (left := self._allocation.lease_left_s()) > 0 and self._paths.root.is_dir():  # noqa: ASYNC110
             await anyio.sleep(min(left, _LEASE_LOOK_S))
         async with self.changing:
-            await self._end_everything("lease_ended", "the lease ended")
+            if self._view.state != "released":
+                gone = "" if self._paths.root.is_dir() else f": {self._paths.root} is gone"
+                await self._end_everything("lease_ended", f"the lease ended{gone}")
 
     async def _end_everything(self, reason: EndReason, words: str) -> Released:
         runs = tuple(view.run for view in self._runs.unfinished())
@@ -227,5 +245,5 @@ class MeshKeeper(Actor):
             before()
             self._put("released", reason)
             self._allocation.clean_up()
-        self.released.set()
+        self._given_back.set()
         return ended

@@ -17,7 +17,7 @@ import anyio.abc
 from ..actor import Actor, endpoint
 from ..errors import MilkweedError, NotFound, Unavailable
 from ..index import Index
-from ..mesh import Extent
+from ..mesh import Extent, format_ranks
 from ..records import EndReason, HostPlan, RankView, RunRequest, RunView
 from ..services.runs import Runs
 from .hosts import Hosts
@@ -38,6 +38,7 @@ class RunControl(Actor):
         self._index = index
         self._hosts = hosts
         self._runs = runs
+        self._cancelled: dict[str, float] = {}
 
     async def end_peers(self) -> None:
         """Ends the ranks that wait for failed ones, for ever."""
@@ -122,7 +123,25 @@ class RunControl(Actor):
             return self._found(run)
         self._runs.explain(run, "cancelled")
         await self._end(run, "cancelled", grace_s)
-        return await self._runs.wait_over(run, grace_s + END_GRACE_S)
+        view = await self._runs.wait_over(run, grace_s + END_GRACE_S)
+        silent = [link.host for link in self._hosts.in_state("silent")]
+        if is_over(view) or not silent:
+            return view
+        self._cancelled[run] = grace_s
+        warning = (
+            f"host {format_ranks(silent)} does not answer: its ranks end when it does, or with the release"
+        )
+        return replace(view, warnings=(*view.warnings, warning))
+
+    async def resume_cancels(self) -> None:
+        """Ends, on hosts that answer again, what was cancelled while they did not; for ever."""
+        while True:
+            await self._hosts.next_return()
+            for run, grace_s in list(self._cancelled.items()):
+                if not is_over(self._runs.view(run)):
+                    await self._end(run, "cancelled", grace_s)
+                if is_over(self._runs.view(run)):
+                    del self._cancelled[run]
 
     def _found(self, run: str) -> RunView:
         view = self._runs.view(run)
@@ -165,7 +184,8 @@ class RunControl(Actor):
         self._runs.add(view)
         answers = await self._hosts.ask(by_host, lambda link: link.call(Runs, Runs.start, by_host[link.host]))
         for host, answer in answers.items():
-            if isinstance(answer, MilkweedError):
+            # A host that is lost or silent may have started its part: its events, or its loss, will tell.
+            if isinstance(answer, MilkweedError) and answer.code not in ("host_lost", "deadline_exceeded"):
                 self._runs.not_started(run, host, str(answer), time.time())
         return self._runs.view(run)
 

@@ -62,6 +62,19 @@ def _open_meshes() -> AbstractAsyncContextManager[Meshes]:
     return open_meshes()
 
 
+class _LogFile(logging.FileHandler):
+    """A log whose disk is full or gone loses lines, and never the call that wanted to write them."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - the name is logging's
+        pass
+
+
 def _log_to_file() -> None:
     """Warnings and errors go to the server's log: standard error is the client's to show or to lose."""
     from ...runtime.errors import MilkweedError
@@ -69,7 +82,7 @@ def _log_to_file() -> None:
 
     try:
         log = Places.from_environment().server_log
-        handler: logging.Handler = logging.FileHandler(log, delay=True)
+        handler: logging.Handler = _LogFile(log, delay=True)
     except (MilkweedError, OSError) as error:
         print(f"milkweed: no log file: {error}", file=sys.stderr)
         handler = logging.StreamHandler()

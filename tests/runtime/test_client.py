@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from pathlib import Path
 
@@ -265,6 +266,70 @@ async def test_a_failure_seen_by_no_keeper_still_ends_the_peers(mesh: Mesh, tmp_
             await anyio.sleep(0.05)
     assert view.ranks[1].exit is not None
     assert view.ranks[1].exit.code == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_an_agent_that_is_told_to_end_is_a_lost_host_and_its_peers_are_ended(
+    mesh: Mesh, number: signal.Signals
+) -> None:
+    run = (await mesh.start_run(RunRequest(SLEEP))).run
+    await pids_of(mesh, run)
+    agent = (await mesh.view()).hosts[0].agent_pid
+    assert agent is not None
+    os.kill(agent, number)
+    view = await mesh.wait_run(run, timeout_s=20)
+    assert (view.state, view.reason) == ("lost", "ranks 0-1 were lost with their host")
+    assert [rank.state for rank in view.ranks] == ["lost", "lost", "ended", "ended"]
+    assert (await mesh.view()).reason == "host 0 lost: its agent was told to end"
+
+
+async def test_a_stopped_agent_is_said_and_what_was_cancelled_ends_when_it_goes_on(mesh: Mesh) -> None:
+    run = (await mesh.start_run(RunRequest(SLEEP, "per_host", keep_going=True))).run
+    pids = await pids_of(mesh, run)
+    agent = (await mesh.view()).hosts[1].agent_pid
+    assert agent is not None
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        with anyio.fail_after(30):
+            while (view := await mesh.view()).state != "degraded":
+                await anyio.sleep(0.05)
+        assert view.hosts[1].state == "silent"
+        assert "does not answer" in view.reason
+        with anyio.fail_after(10):
+            cancelled = await mesh.cancel_run(run, grace_s=0.1)
+        assert cancelled.state == "running"
+        assert cancelled.warnings[0].startswith("host 1 does not answer")
+        assert not alive(pids[0])
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    assert (await mesh.wait_run(run, timeout_s=20)).state == "cancelled"
+    with anyio.fail_after(20):
+        while (await mesh.view()).state != "ready":
+            await anyio.sleep(0.05)
+
+
+async def test_removed_sockets_are_made_again(places: Places, tmp_path: Path) -> None:
+    async with open_meshes(places) as first:
+        mesh = await first.allocate(spec(tmp_path))
+        shutil.rmtree(places.runtime)
+        places.runtime.mkdir(mode=0o700)
+        await eventually(lambda: len(list(places.runtime.glob("*/*"))) == 3)
+        async with open_meshes(places) as second:
+            again = await second.get(mesh.id)
+            assert (await again.view()).state == "ready"
+            keeper = keeper_of(mesh.id)
+            assert keeper is not None
+            os.kill(keeper, signal.SIGKILL)
+            await eventually(lambda: keeper_of(mesh.id) not in (None, keeper))
+            with anyio.fail_after(20):
+                while True:
+                    try:
+                        view = await finished(again, RunRequest(("true",)))
+                        break
+                    except (Conflict, Unavailable):
+                        await anyio.sleep(0.05)
+            assert view.state == "succeeded"
+            await again.release()
 
 
 @pytest.mark.parametrize("victim", ["agent", "guard", "both"])
