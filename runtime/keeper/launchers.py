@@ -14,7 +14,7 @@ from ..errors import InvalidArgument
 from ..mesh import Extent, parse_selection
 from ..records import HostPlan, ProcPlan, RunRequest
 
-__all__ = ["Placement", "needs_port", "plan_run", "ranks_of"]
+__all__ = ["Placement", "command_text", "needs_port", "plan_run", "ranks_of"]
 
 _LOOPBACK = "127.0.0.1"
 # torchrun starts each rank through this, so that a rank writes straight to its own file.

@@ -24,7 +24,7 @@ from .journal import Journal
 from .links import HostLink
 from .runbook import RunBook
 
-__all__ = ["MeshKeeper", "Released"]
+__all__ = ["END_GRACE_S", "MeshKeeper", "Released"]
 
 logger = logging.getLogger(__name__)
 

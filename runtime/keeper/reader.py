@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import anyio.to_thread
 
@@ -20,7 +20,7 @@ from ..services.stacks import Stacks
 from .hosts import Hosts
 from .runbook import RunBook
 
-__all__ = ["Reader", "read_from_disk"]
+__all__ = ["Reader", "choose_ranks", "read_from_disk"]
 
 _SPARE_S = 5.0
 
@@ -45,28 +45,18 @@ class Reader(Actor):
         A rank without an offset is read from its beginning, or its last `tail_bytes`. A lost host's output is
         read from its directory.
         """
-        view = self._runs.view(run)
-        chosen = choose_ranks(view, ranks)
-        slices: list[OutputSlice] = []
-        by_host: dict[int, list[RankView]] = {}
-        for rank in chosen:
-            by_host.setdefault(rank.host, []).append(rank)
+        chosen = _by_host(choose_ranks(self._runs.view(run), ranks))
         answers = await self._hosts.ask(
-            by_host,
+            chosen,
             lambda link: link.call(
-                Runs,
-                Runs.read,
-                run,
-                tuple(r.rank for r in by_host[link.host]),
-                offsets,
-                tail_bytes,
-                max_bytes,
+                Runs, Runs.read, run, _numbers(chosen[link.host]), offsets, tail_bytes, max_bytes
             ),
         )
+        slices: list[OutputSlice] = []
         for host, answer in answers.items():
             if isinstance(answer, MilkweedError):
                 slices += await anyio.to_thread.run_sync(
-                    read_from_disk, self._paths, run, by_host[host], offsets, tail_bytes, max_bytes
+                    read_from_disk, self._paths, run, chosen[host], offsets, tail_bytes, max_bytes
                 )
             else:
                 slices += answer
@@ -77,18 +67,16 @@ class Reader(Actor):
         self, run: str, ranks: Sequence[int] | None, native: bool, with_locals: bool, timeout_s: float
     ) -> tuple[ProcessStacks, ...]:
         """Stacks of a run's processes on all hosts at once; a silent host is said for each of its ranks."""
-        chosen = choose_ranks(self._runs.view(run), ranks)
-        by_host: dict[int, list[RankView]] = {}
-        for rank in chosen:
-            by_host.setdefault(rank.host, []).append(rank)
+        chosen = _by_host(choose_ranks(self._runs.view(run), ranks))
+        within_s = timeout_s + _SPARE_S
         answers = await self._hosts.ask(
-            by_host,
+            chosen,
             lambda link: link.call_within(
-                timeout_s + _SPARE_S,
+                within_s,
                 Stacks,
                 Stacks.dump,
                 run,
-                tuple(r.rank for r in by_host[link.host]),
+                _numbers(chosen[link.host]),
                 native,
                 with_locals,
                 timeout_s,
@@ -97,7 +85,7 @@ class Reader(Actor):
         found: list[ProcessStacks] = []
         for host, answer in answers.items():
             if isinstance(answer, MilkweedError):
-                found += [ProcessStacks(r.rank, host, r.pid or 0, error=str(answer)) for r in by_host[host]]
+                found += [ProcessStacks(r.rank, host, r.pid or 0, error=str(answer)) for r in chosen[host]]
             else:
                 found += answer
         return tuple(sorted(found, key=lambda one: (one.rank, one.child_of is not None, one.pid)))
@@ -140,6 +128,17 @@ class Reader(Actor):
         return chosen
 
 
+def _by_host(ranks: Iterable[RankView]) -> dict[int, list[RankView]]:
+    grouped: dict[int, list[RankView]] = {}
+    for rank in ranks:
+        grouped.setdefault(rank.host, []).append(rank)
+    return grouped
+
+
+def _numbers(ranks: Iterable[RankView]) -> tuple[int, ...]:
+    return tuple(rank.rank for rank in ranks)
+
+
 def choose_ranks(view: RunView, ranks: Sequence[int] | None) -> list[RankView]:
     """
     Raises:
@@ -164,7 +163,7 @@ def read_from_disk(
     tail_bytes: int | None,
     max_bytes: int,
 ) -> list[OutputSlice]:
-    """Output of ranks whose host is gone, from the directories it left.
+    """Output of ranks whose host does not answer, from its directory.
 
     Raises:
         NotFound: output_not_found, it was removed.
@@ -185,7 +184,7 @@ def read_from_disk(
             offset=offsets.get(rank.rank),
             tail_bytes=None if rank.rank in offsets else tail_bytes,
             max_bytes=max_bytes,
-            ended=True,
+            ended=rank.ended_at is not None,
         )
         for rank in ranks
     ]

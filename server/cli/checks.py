@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ...runtime.errors import MilkweedError
+from ...runtime.errors import MilkweedError, Unavailable
 from ...runtime.paths import Places
+from ...runtime.schedulers import namespaces
 from ...runtime.services.stacks import find_pyspy, ptrace_mend
 
 __all__ = ["CHECKS", "Check", "State"]
@@ -87,22 +88,11 @@ def check_pyspy() -> Check:
 
 
 def check_namespaces() -> Check:
-    if shutil.which("ip") is None or shutil.which("unshare") is None:
-        return Check(
-            "namespaces",
-            "warning",
-            "the commands ip and unshare are missing",
-            "apt-get install iproute2 util-linux",
-        )
-    done = _try(["unshare", "--mount", "--net", "--uts", "true"])
-    if done.returncode == 0:
-        return Check("namespaces", "ok", 'hosts can be isolated: options={"isolation": "namespaces"}')
-    return Check(
-        "namespaces",
-        "warning",
-        f"hosts cannot be isolated ({_last_line(done.stderr)})",
-        "Run as root; in a container: --cap-add SYS_ADMIN --cap-add NET_ADMIN",
-    )
+    try:
+        namespaces.check_possible()
+    except Unavailable as error:
+        return Check("namespaces", "warning", f"hosts cannot be isolated: {error.cause}", error.next_step)
+    return Check("namespaces", "ok", 'hosts can be isolated: options={"isolation": "namespaces"}')
 
 
 def check_fuse() -> Check:

@@ -1,0 +1,23 @@
+"""The face of the runtime library, pinned."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+from milkweed import runtime
+
+FACE = """Actor Mesh MeshSpec MeshView Meshes MilkweedError RunRequest RunView endpoint open_meshes"""
+
+
+def test_the_public_names_are_these_and_each_can_be_had() -> None:
+    assert runtime.__all__ == FACE.split()
+    assert all(getattr(runtime, name).__name__ == name for name in runtime.__all__)
+
+
+def test_a_process_pays_only_for_what_it_uses() -> None:
+    code = (
+        "import sys, milkweed.runtime; print([name for name in sys.modules if name.startswith('milkweed.')])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "['milkweed.runtime']"
