@@ -123,7 +123,7 @@ class HostLink:
                 await host.within(_SILENT_S).call_one(Host.facts)
             except Unavailable as error:
                 if error.code != "deadline_exceeded":
-                    raise
+                    return  # the connection is gone, which those who wait for events hear too
                 self._be_silent()
             else:
                 self._answers()
