@@ -64,6 +64,7 @@ def served(places: dict[str, str], *arguments: str, cwd: Path) -> Iterator[Serve
         stderr=subprocess.PIPE,
         env={**os.environ, **places},
         cwd=cwd,
+        process_group=0,
     ) as process:
         server = Server(process)
         try:
@@ -131,7 +132,7 @@ def test_a_killed_server_loses_nothing(places: dict[str, str], tmp_path: Path) -
         waiting = {"name": "wait_for_run", "arguments": {"run": run}, "_meta": {"progressToken": 7}}
         server.send(id=3, method="tools/call", params=waiting)
         assert server.answer()["method"] == "notifications/progress"
-        server.process.kill()
+        os.killpg(server.process.pid, signal.SIGKILL)  # as a client does that ends all it started
         assert server.process.wait(10) == -signal.SIGKILL
     with served(places, cwd=tmp_path) as another:
         (listed,) = another.call("list_meshes")["structuredContent"]["meshes"]
