@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from .test_namespaces import links, possible
 pytestmark = pytest.mark.anyio
 
 CYCLES = 50
+KINDS = ("mnt", "net", "uts")
 
 
 def descriptors() -> int:
@@ -29,18 +31,29 @@ def sockets_below(directory: Path) -> list[str]:
     return [line for line in lines if str(directory) in line]
 
 
-def namespaces() -> set[str]:
-    return set(_namespaces())
+@contextmanager
+def namespaces_of(pids: list[int]) -> Iterator[set[str]]:
+    """Their namespaces but our own, held open so that the kernel gives the numbers to no others."""
+    files = [os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY) for pid in pids for kind in KINDS]
+    try:
+        yield {os.readlink(f"/proc/self/fd/{fd}") for fd in files} - namespaces_seen_by("self")
+    finally:
+        for fd in files:
+            os.close(fd)
 
 
-def _namespaces() -> Iterator[str]:
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            for kind in ("net", "mnt", "uts"):
-                try:
-                    yield os.readlink(f"/proc/{name}/ns/{kind}")
-                except OSError:
-                    continue
+def namespaces_seen_by(pid: str) -> set[str]:
+    found = set()
+    for kind in KINDS:
+        with suppress(OSError):
+            found.add(os.readlink(f"/proc/{pid}/ns/{kind}"))
+    return found
+
+
+def inside(namespaces: set[str]) -> list[str]:
+    """Processes of this machine that live in one of these namespaces."""
+    pids = (name for name in os.listdir("/proc") if name.isdigit())
+    return [pid for pid in pids if namespaces & namespaces_seen_by(pid)]
 
 
 @pytest.mark.timeout(170)
@@ -59,18 +72,21 @@ async def test_fifty_cycles_leave_no_process_descriptor_socket_or_namespace(
             options={"isolation": "namespaces"} if isolated else {},
         )
         if cycle == 1:
-            before = (descriptors(), links(), namespaces())
+            before = descriptors()
         mesh = await meshes.allocate(spec)
         seen.add(mesh.id)
-        run = await mesh.start_run(RunRequest((), script="sleep 100 & setsid sleep 100 & echo done"))
-        assert (await mesh.wait_run(run.run, timeout_s=20)).state == "succeeded"
-        await mesh.start_run(RunRequest(("sleep", "100")))
-        await mesh.release()
-    assert before is not None
+        agents = [host.agent_pid for host in (await mesh.view()).hosts if host.agent_pid]
+        with namespaces_of(agents) as own:
+            assert len(own) == (2 * len(KINDS) if isolated else 0)
+            run = await mesh.start_run(RunRequest((), script="sleep 100 & setsid sleep 100 & echo done"))
+            assert (await mesh.wait_run(run.run, timeout_s=20)).state == "succeeded"
+            await mesh.start_run(RunRequest(("sleep", "100")))
+            await mesh.release()
+            assert inside(own) == []
+        await eventually(lambda: not links(mesh.id))  # noqa: B023
     assert len(seen) == CYCLES
     assert [pid for mesh in seen for pid in of_mesh(mesh)] == []
     await eventually(lambda: not any(keeper_of(mesh) for mesh in seen))
     assert sockets_below(places.runtime) == []
     assert os.listdir(places.runtime) == []
-    await eventually(lambda: (descriptors(), links()) == before[:2])
-    await eventually(lambda: namespaces() <= before[2])
+    await eventually(lambda: descriptors() == before)
