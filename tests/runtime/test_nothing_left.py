@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import secrets
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,7 +15,7 @@ from milkweed.runtime.client import Meshes
 from milkweed.runtime.paths import Places
 from milkweed.runtime.records import MeshSpec, RunRequest
 
-from .processes import eventually, keeper_of, of_mesh
+from .processes import eventually, keeper_of, of_mesh, with_argument
 from .test_namespaces import links, possible
 
 pytestmark = pytest.mark.anyio
@@ -56,9 +58,32 @@ def inside(namespaces: set[str]) -> list[str]:
     return [pid for pid in pids if namespaces & namespaces_seen_by(pid)]
 
 
-@pytest.mark.timeout(170)
+@pytest.fixture
+def nap() -> Iterator[str]:
+    """Seconds that nobody else sleeps: their number marks daemons that carry no other mark."""
+    word = f"1000.{secrets.randbelow(10**9):09}"
+    yield word
+    for pid in with_argument(word):
+        os.kill(pid, signal.SIGKILL)
+
+
+def leaving_daemons(nap: str) -> str:
+    """A script that ends once it has background processes: one in its session, one in another, and one that
+    has also left its environment behind."""
+    lost = f"echo >up-$1; exec sleep {nap}"
+    return f"""
+        sleep 100 &
+        setsid sleep 100 &
+        mkfifo up-$MILKWEED_RUN-$RANK
+        (setsid env -i sh -c '{lost}' sh $MILKWEED_RUN-$RANK &)
+        read -r _ <up-$MILKWEED_RUN-$RANK
+        echo done
+    """
+
+
+@pytest.mark.timeout(900)
 async def test_fifty_cycles_leave_no_process_descriptor_socket_or_namespace(
-    meshes: Meshes, places: Places, tmp_path: Path
+    meshes: Meshes, places: Places, tmp_path: Path, nap: str
 ) -> None:
     seen = set()
     before = None
@@ -78,7 +103,7 @@ async def test_fifty_cycles_leave_no_process_descriptor_socket_or_namespace(
         agents = [host.agent_pid for host in (await mesh.view()).hosts if host.agent_pid]
         with namespaces_of(agents) as own:
             assert len(own) == (2 * len(KINDS) if isolated else 0)
-            run = await mesh.start_run(RunRequest((), script="sleep 100 & setsid sleep 100 & echo done"))
+            run = await mesh.start_run(RunRequest((), script=leaving_daemons(nap)))
             assert (await mesh.wait_run(run.run, timeout_s=20)).state == "succeeded"
             await mesh.start_run(RunRequest(("sleep", "100")))
             await mesh.release()
@@ -86,6 +111,7 @@ async def test_fifty_cycles_leave_no_process_descriptor_socket_or_namespace(
         await eventually(lambda: not links(mesh.id))  # noqa: B023
     assert len(seen) == CYCLES
     assert [pid for mesh in seen for pid in of_mesh(mesh)] == []
+    assert with_argument(nap) == []
     await eventually(lambda: not any(keeper_of(mesh) for mesh in seen))
     assert sockets_below(places.runtime) == []
     assert os.listdir(places.runtime) == []
