@@ -81,6 +81,16 @@ def leaving_daemons(nap: str) -> str:
     """
 
 
+async def test_daemons_end_with_their_run_also_without_its_marks(
+    meshes: Meshes, tmp_path: Path, nap: str
+) -> None:
+    mesh = await meshes.allocate(MeshSpec("t", 1, 2, workspace=str(tmp_path)))
+    run = await mesh.start_run(RunRequest((), script=leaving_daemons(nap)))
+    assert (await mesh.wait_run(run.run, timeout_s=20)).state == "succeeded"
+    await eventually(lambda: with_argument(nap) == [])
+    assert len(of_mesh(mesh.id)) == 2
+
+
 @pytest.mark.timeout(900)
 async def test_fifty_cycles_leave_no_process_descriptor_socket_or_namespace(
     meshes: Meshes, places: Places, tmp_path: Path, nap: str
