@@ -102,6 +102,8 @@ def test_where_no_login_manager_runs_nothing_ends_with_a_login(machine: Path) ->
         ({}, False),
         ({"logind.conf": "[Login]\n#KillUserProcesses=yes\n"}, False),
         ({"logind.conf": "[Login]\nKillUserProcesses=yes\n"}, True),
+        ({"logind.conf": "[Login]\nKillUserProcesses = yes\n"}, True),
+        ({"logind.conf": "[Login]\nKillUserProcesses=no\nKillUserProcesses=yes\n"}, True),
         ({"logind.conf": "KillUserProcesses=no\n", "logind.conf.d/9.conf": "KillUserProcesses=1\n"}, True),
         ({"logind.conf": "KillUserProcesses=yes\n", "logind.conf.d/9.conf": "KillUserProcesses=no\n"}, False),
     ],
