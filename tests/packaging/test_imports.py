@@ -28,10 +28,10 @@ def test_the_server_never_imports_torch(module: str) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "milkweed.runtime",
-        "milkweed.runtime.keeper",
-        "milkweed.runtime.agent",
+        "milkweed.runtime.keeper.__main__",
+        "milkweed.runtime.agent.__main__",
         "milkweed.runtime.agent.guard",
+        "milkweed.runtime.schedulers.enter_host",
     ],
 )
 def test_a_daemon_imports_nothing_heavy(module: str) -> None:

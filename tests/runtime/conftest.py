@@ -1,30 +1,23 @@
 from __future__ import annotations
 
-import shutil
-import tempfile
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 
-from milkweed.runtime.client import Meshes, open_meshes
+from milkweed.runtime.client import Meshes
 from milkweed.runtime.paths import Places
+from tests.real_meshes import open_places, open_real_meshes
 
 
 @pytest.fixture
 def places() -> Iterator[Places]:
-    """State and runtime directories of this test alone; short, since sockets live there."""
-    root = Path(tempfile.mkdtemp(prefix="mw-", dir="/tmp"))
-    for name in ("s", "r"):
-        (root / name).mkdir(mode=0o700)
-    yield Places(root / "s", root / "r")
-    shutil.rmtree(root, ignore_errors=True)
+    """State and runtime directories of this test alone."""
+    with open_places() as opened:
+        yield opened
 
 
 @pytest.fixture
 async def meshes(places: Places) -> AsyncIterator[Meshes]:
     """The client; whatever mesh a test leaves is released."""
-    async with open_meshes(places) as opened:
+    async with open_real_meshes(places) as opened:
         yield opened
-        for view in await opened.list():
-            await (await opened.get(view.mesh)).release()

@@ -32,6 +32,20 @@ def keeper_of(mesh: str) -> int | None:
     return None
 
 
+def with_argument(word: str) -> list[int]:
+    """Pids of the processes that have this word on their command line, whoever started them."""
+    found = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            try:
+                words = Path(f"/proc/{name}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if word.encode() in words:
+                found.append(int(name))
+    return found
+
+
 async def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
     """Returns once the condition holds; a test fails when it does not within that time."""
     with anyio.fail_after(within_s):

@@ -3,7 +3,9 @@ from __future__ import annotations
 import os
 import socket
 import struct
-from collections.abc import AsyncIterator
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -68,6 +70,38 @@ async def serving(tmp_path: Path, actor: Actor, stop: anyio.Event | None = None)
         with anyio.fail_after(10):
             yield path
         group.cancel_scope.cancel()
+
+
+OTHER_USER = """
+import os, socket, sys
+os.setgroups([])
+os.setresuid(65534, 65534, 65534)
+with socket.socket(socket.AF_UNIX) as client:
+    client.connect(sys.argv[1])
+    print("connected")
+    client.settimeout(20)
+    print(client.recv(100))
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+async def test_another_user_who_reaches_the_socket_is_hung_up_on_without_a_word(
+    echo: Echo, reachable: Path
+) -> None:
+    async with serving(reachable, echo) as path:
+        path.chmod(0o666)
+        other = await anyio.run_process([sys.executable, "-I", "-c", OTHER_USER, str(path)])
+        assert other.stdout == b"connected\nb''\n"
+        async with connected(path) as connection:
+            assert await connection.actor("echo", Echo).call_one(Echo.echo, 7) == 7
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """A directory that every user may enter; pytest's own are private."""
+    with tempfile.TemporaryDirectory(prefix="mw-") as name:
+        Path(name).chmod(0o755)
+        yield Path(name)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """The MCP application through an in-memory client, in both protocol eras."""
 
+import inspect
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -243,6 +244,12 @@ async def test_every_call_has_a_deadline(connect: Connect) -> None:
     assert text_of(result).startswith("deadline_exceeded: slow had no answer within 0.05 s. ")
     assert "list_meshes" in text_of(result)
     assert slow.cancelled.is_set()
+
+
+def test_no_caller_waits_longer_than_promised_without_a_word() -> None:
+    defaults = inspect.signature(create_server).parameters
+    assert defaults["heartbeat_s"].default <= 10
+    assert defaults["call_deadline_s"].default <= 45
 
 
 async def test_calls_run_side_by_side(connect: Connect) -> None:

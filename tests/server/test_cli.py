@@ -114,12 +114,24 @@ def test_an_interrupt_ends_the_run_and_gives_the_mesh_back(
     assert cli("status").stdout == "no meshes\n"
 
 
-def test_logs_are_followed_to_the_end(cli: Cli) -> None:
+def test_logs_are_followed_to_the_end(cli: Cli, places: dict[str, str], tmp_path: Path) -> None:
     cli("call", "allocate_mesh", "name=demo")
-    script = "echo one; sleep 0.5; echo two; exit 3"
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    script = f"echo one; cat {go}; echo three; exit 3"
     started = cli("call", "run_on_mesh", "mesh=demo", f"script={script}", "wait_s=0", "-o", "json")
-    followed = cli("logs", "--follow", json.loads(started.stdout)["run"])
-    assert followed.stdout.splitlines() == ["one", "two"]
+    command = [*MILKWEED, "logs", "--follow", json.loads(started.stdout)["run"]]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, **places}, cwd=tmp_path
+    ) as followed:
+        try:
+            assert followed.stdout is not None
+            assert followed.stdout.readline() == "one\n"
+            go.write_text("two\n")
+            rest, _ = followed.communicate(timeout=60)
+        finally:
+            followed.kill()
+    assert rest.split() == ["two", "three"]
     assert followed.returncode == 1
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ import pytest
 from mcp import Client, StdioServerParameters
 
 from milkweed.tools.registry import Registry
+from tests.plugins import install
 from tests.server.conftest import MILKWEED
 
 INITIALIZE = {
@@ -43,6 +45,15 @@ class Server:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
+    def call(self, tool: str, **arguments: Any) -> Any:
+        self.send(id=2, method="tools/call", params={"name": tool, "arguments": arguments})
+        return self.answer()["result"]
+
+    def end(self) -> bytes:
+        """Ends its input and lets it end; returns what it wrote to standard error."""
+        _, errors = self.process.communicate(timeout=30)
+        return errors
+
 
 @contextmanager
 def served(places: dict[str, str], *arguments: str, cwd: Path) -> Iterator[Server]:
@@ -53,6 +64,7 @@ def served(places: dict[str, str], *arguments: str, cwd: Path) -> Iterator[Serve
         stderr=subprocess.PIPE,
         env={**os.environ, **places},
         cwd=cwd,
+        process_group=0,
     ) as process:
         server = Server(process)
         try:
@@ -110,6 +122,30 @@ def test_the_end_of_its_input_ends_the_server_also_during_a_call(
         assert another.answer()["result"]["structuredContent"]["runs_ended"] == [run["run"]]
 
 
+def test_a_killed_server_loses_nothing(places: dict[str, str], tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    with served(places, cwd=tmp_path) as server:
+        mesh = server.call("allocate_mesh", name="demo", lease_minutes=5)["structuredContent"]["mesh"]
+        script = f"echo before; cat {go}; echo after"
+        run = server.call("run_on_mesh", mesh=mesh, script=script, wait_s=0)["structuredContent"]["run"]
+        waiting = {"name": "wait_for_run", "arguments": {"run": run}, "_meta": {"progressToken": 7}}
+        server.send(id=3, method="tools/call", params=waiting)
+        assert server.answer()["method"] == "notifications/progress"
+        os.killpg(server.process.pid, signal.SIGKILL)  # as a client does that ends all it started
+        assert server.process.wait(10) == -signal.SIGKILL
+    with served(places, cwd=tmp_path) as another:
+        (listed,) = another.call("list_meshes")["structuredContent"]["meshes"]
+        assert (listed["mesh"], listed["state"]) == (mesh, "ready")
+        assert another.call("wait_for_run", run=run, timeout_s=0)["structuredContent"]["state"] == "running"
+        go.write_text("between\n")
+        ended = another.call("wait_for_run", run=run)["structuredContent"]
+        output = another.call("read_run_output", run=run)["content"][0]["text"]
+        another.call("release_mesh", mesh=mesh)
+    assert ended["state"] == "succeeded"
+    assert output.splitlines()[:3] == ["before", "between", "after"]
+
+
 def test_nothing_but_protocol_goes_to_stdout(places: dict[str, str], tmp_path: Path) -> None:
     with served(places, "--toolsets", "mesh", cwd=tmp_path) as server:
         server.send(id=2, method="tools/call", params={"name": "nonsense", "arguments": {}})
@@ -137,14 +173,40 @@ def test_an_unknown_toolset_is_refused(places: dict[str, str]) -> None:
     assert "no toolset 'nope'; toolsets: mesh, run, files, debug" in done.stderr
 
 
+BROKEN = """
+from milkweed.tools import Call, Text, tool
+
+@tool("broken")
+async def break_it(call: Call) -> Text:
+    \"""Breaks.\"""
+    raise ZeroDivisionError("by design")
+
+content = [break_it]
+"""
+
+
 def test_unforeseen_errors_go_to_the_log_file(places: dict[str, str], tmp_path: Path) -> None:
+    install(tmp_path, "milkweed.toolsets", "broken", BROKEN)
+    path = os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", "")))
+    with served({**places, "PYTHONPATH": path}, "--toolsets", "broken", cwd=tmp_path) as server:
+        result = server.call("break_it")
+        assert server.end() == b""
+    assert result["isError"]
+    assert result["content"][0]["text"].startswith("internal_error: ")
+    log = Path(places["MILKWEED_STATE_DIR"], "server.log").read_text()
+    assert "Traceback (most recent call last)" in log
+    assert "ZeroDivisionError: by design" in log
+
+
+def test_an_index_that_cannot_be_opened_is_told_without_a_traceback(
+    places: dict[str, str], tmp_path: Path
+) -> None:
     state = Path(places["MILKWEED_STATE_DIR"])
     state.mkdir(mode=0o700)
     (state / "index.sqlite").mkdir()
     with served(places, cwd=tmp_path) as server:
-        server.send(id=2, method="tools/call", params={"name": "list_meshes", "arguments": {}})
-        result = server.answer()["result"]
-    assert result["isError"]
+        result = server.call("list_meshes")
+    assert result["content"][0]["text"].startswith("index_unreadable: ")
     assert "Traceback" not in result["content"][0]["text"]
 
 

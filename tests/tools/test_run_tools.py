@@ -97,7 +97,7 @@ async def test_a_wait_for_a_pattern_ends_when_it_is_written(
     result = await ask("run_on_mesh", mesh="demo", command="sleep 60", wait_s=0)
 
     async def write() -> None:
-        await anyio.sleep(0.02)
+        await anyio.wait_all_tasks_blocked()
         running[0].output[2] = b"loss 0.5\n"
 
     with anyio.fail_after(5):

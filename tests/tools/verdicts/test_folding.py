@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable
 
 import pytest
@@ -106,6 +105,7 @@ KINDS: dict[str, Callable[[int, int], str]] = {
 }
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("kind", KINDS)
 def test_64_ranks_of_64_kilobytes_are_folded_fast(kind: str) -> None:
     random.seed(2)
@@ -113,10 +113,8 @@ def test_64_ranks_of_64_kilobytes_are_folded_fast(kind: str) -> None:
     count = 65536 // (len(make(1000, 10)) + 1)
     outputs = {rank: "\n".join(make(step, rank) for step in range(count)) for rank in range(64)}
     outputs[1] += "\nlast"
-    started = time.monotonic()
     text = shown(outputs, max_bytes=8000)
     assert len(text.encode()) <= 8000
-    assert time.monotonic() - started < 30
 
 
 LINES = st.lists(

@@ -1,0 +1,35 @@
+"""Meshes of real processes for one test, in directories of its own."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from milkweed.runtime.client import Meshes, open_meshes
+from milkweed.runtime.paths import Places
+
+__all__ = ["open_places", "open_real_meshes"]
+
+
+@contextmanager
+def open_places() -> Iterator[Places]:
+    """State and runtime directories of this test alone; short, since sockets live there."""
+    root = Path(tempfile.mkdtemp(prefix="mw-", dir="/tmp"))
+    try:
+        for name in ("s", "r"):
+            (root / name).mkdir(mode=0o700)
+        yield Places(root / "s", root / "r")
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+@asynccontextmanager
+async def open_real_meshes(places: Places) -> AsyncIterator[Meshes]:
+    """The client; whatever mesh a test leaves is released."""
+    async with open_meshes(places) as opened:
+        yield opened
+        for view in await opened.list():
+            await (await opened.get(view.mesh)).release()

@@ -1,0 +1,127 @@
+"""What an agent is told of faults that only a real process has, and of calls that meet."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from milkweed.runtime.client import Meshes
+from milkweed.runtime.errors import Conflict, MilkweedError
+from tests.real_meshes import open_places, open_real_meshes
+from tests.runtime.processes import eventually, of_mesh
+from tests.tools.conftest import Ask
+
+pytestmark = pytest.mark.anyio
+
+CGROUPS = Path("/sys/fs/cgroup")
+MIB = 1 << 20
+
+
+@pytest.fixture
+async def meshes() -> AsyncIterator[Meshes]:
+    with open_places() as places:
+        async with open_real_meshes(places) as opened:
+            yield opened
+
+
+@pytest.fixture
+async def mesh(ask: Ask, tmp_path: Path) -> str:
+    """One host with one rank, whose workspace is `tmp_path`."""
+    return str((await ask("allocate_mesh", name="t", workspace=str(tmp_path))).mesh)
+
+
+async def test_a_syntax_error_is_told_as_such(ask: Ask, mesh: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os\nfor step in range(9)\n    print(step)\n")
+    python = await ask("run_on_mesh", mesh=mesh, command="python train.py")
+    assert (python.state, python.first_failure.exit) == ("failed", "exit 1")
+    assert python.first_failure.exception == "SyntaxError: expected ':'"
+    assert "train.py, line 2" in python.output_tail.replace('"', "")
+    bash = await ask("run_on_mesh", mesh=mesh, script="echo before\nif true; then\n  echo inside\n")
+    assert (bash.state, bash.first_failure.exit) == ("failed", "exit 2")
+    assert "syntax error: unexpected end of file" in bash.output_tail
+
+
+async def test_two_runs_that_start_at_once_do_not_meet(ask: Ask, mesh: str, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "between")
+    answers: list[Any] = []
+
+    async def run(script: str) -> None:
+        answers.append(await ask("run_on_mesh", mesh=mesh, script=script))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run, "echo $MASTER_PORT >between")
+        group.start_soon(run, "read other <between; test $other != $MASTER_PORT")
+    assert [answer.state for answer in answers] == ["succeeded", "succeeded"]
+    assert answers[0].run != answers[1].run
+
+
+async def test_a_run_and_a_release_at_once_leave_nothing(ask: Ask, mesh: str) -> None:
+    refused: list[str] = []
+
+    async def run() -> None:
+        try:
+            answer = await ask("run_on_mesh", mesh=mesh, command="sleep 1000")
+            assert (answer.state, answer.reason) == ("cancelled", "the mesh was released")
+        except MilkweedError as error:
+            refused.append(error.code)
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        group.start_soon(partial(ask, "release_mesh", mesh=mesh))
+    assert refused in ([], ["mesh_released"])
+    assert [run.state for run in (await ask("list_runs", mesh=mesh)).runs] == ["cancelled"] * (not refused)
+    assert of_mesh(mesh) == []
+
+
+async def test_a_run_is_refused_while_its_mesh_is_being_released(ask: Ask, mesh: str, tmp_path: Path) -> None:
+    up, told = tmp_path / "up", tmp_path / "told"
+    for fifo in (up, told):
+        os.mkfifo(fifo)
+    # Told to end, it goes on: the release now waits for it.
+    stubborn = "trap 'echo >told' TERM; echo >up; while true; do sleep 1000 & wait || true; done"
+    await ask("run_on_mesh", mesh=mesh, script=stubborn, wait_s=0)
+    await anyio.to_thread.run_sync(up.read_text)
+    async with anyio.create_task_group() as group:
+        group.start_soon(partial(ask, "release_mesh", mesh=mesh))
+        await anyio.to_thread.run_sync(told.read_text)
+        with pytest.raises(Conflict, match="mesh_released"):
+            await ask("run_on_mesh", mesh=mesh, command="sleep 1000")
+    assert [run.state for run in (await ask("list_runs", mesh=mesh)).runs] == ["cancelled"]
+    assert of_mesh(mesh) == []
+
+
+@pytest.fixture
+def small_cgroup() -> Iterator[Path]:
+    """A memory cgroup with room for 64 MiB, of version 1 or 2."""
+    first = (CGROUPS / "memory").is_dir()
+    group = CGROUPS / ("memory" if first else "") / f"milkweed-test-{secrets.token_hex(4)}"
+    try:
+        group.mkdir()
+        (group / ("memory.limit_in_bytes" if first else "memory.max")).write_text(str(64 * MIB))
+        (group / ("memory.swappiness" if first else "memory.swap.max")).write_text("0")
+    except OSError as error:
+        if group.exists():
+            group.rmdir()
+        pytest.skip(f"needs a memory cgroup: {error}")
+    yield group
+    group.rmdir()
+
+
+async def test_a_rank_that_runs_out_of_memory_is_told_as_such(
+    ask: Ask, mesh: str, small_cgroup: Path
+) -> None:
+    script = f"""
+        echo $$ >{small_cgroup}/cgroup.procs
+        exec python -c "b'x' * {1024 * MIB}"
+    """
+    answer = await ask("run_on_mesh", mesh=mesh, script=script)
+    await eventually(lambda: not (small_cgroup / "cgroup.procs").read_text())
+    assert answer.state == "failed"
+    assert answer.first_failure.exit == "SIGKILL, likely out of memory: the kernel's oom_kill counter rose"
