@@ -196,14 +196,17 @@ async def _copy(source: FileSource, item: _Item, deadline: float) -> bool:
             f".{item.destination.name}.{first.size}-{first.modified_at}.part"
         )
         with partial.open("ab") as file:
-            while (chunk := await _chunk(source, item, file.tell())).data:
-                if chunk.modified_at != first.modified_at:
+            while True:
+                chunk = await _chunk(source, item, file.tell())
+                if (chunk.size, chunk.modified_at) != (first.size, first.modified_at):
                     partial.unlink()
                     raise Conflict(
                         "file_changed",
                         f"{item.source} on host {item.host} changed while it was read",
                         "Fetch it again.",
                     )
+                if not chunk.data:
+                    break
                 file.write(chunk.data)
                 if time.monotonic() > deadline and file.tell() < chunk.size:
                     return False

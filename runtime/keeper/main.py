@@ -69,7 +69,9 @@ async def run_keeper(mesh: str) -> None:
             group.start_soon(keeper.run)
             await serve(paths.keeper_socket, actors, role="keeper", stop=keeper.released)
             group.cancel_scope.cancel()
-    logger.info("%s was released", mesh)
+        if keeper.released.is_set():
+            keeper.clean_up()
+            logger.info("%s was released", mesh)
 
 
 async def _end_on_sigterm(scope: anyio.CancelScope) -> None:

@@ -93,6 +93,10 @@ class MeshKeeper(Actor):
             tasks.start_soon(link.run)
         await self._end_with_lease()
 
+    def clean_up(self) -> None:
+        """Removes what only a live mesh needs, our socket with it: the last thing to do."""
+        self._allocation.clean_up()
+
     def require_live(self) -> None:
         """
         Raises:
@@ -244,6 +248,5 @@ class MeshKeeper(Actor):
                 link.take(self._allocation.spooled(host))
             before()
             self._put("released", reason)
-            self._allocation.clean_up()
         self._given_back.set()
         return ended

@@ -175,8 +175,10 @@ def _kills_user_processes() -> bool:
             lines = file.read_text().splitlines()
         except OSError:
             continue
-        settings = (line.partition("=") for line in lines if line.startswith("KillUserProcesses="))
-        value = next((setting[2].strip() for setting in settings), value)
+        for line in lines:
+            name, _, setting = line.partition("=")
+            if name.strip() == "KillUserProcesses":
+                value = setting.strip()
     return value.lower() in ("yes", "true", "1", "on")
 
 

@@ -45,7 +45,9 @@ async def test_a_mesh_whose_host_never_starts_is_given_back(
     meshes: Meshes, places: Places, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before_each_agent(tmp_path, "print('out of luck', flush=True); os._exit(3)", monkeypatch)
-    with pytest.raises(Unavailable, match=r"allocation_failed: host .* did not start: out of luck"):
+    with pytest.raises(
+        Unavailable, match=r"allocation_failed: host .*: its agent failed \(exit 3\): out of luck"
+    ):
         await meshes.allocate(spec(tmp_path))
     (view,) = await meshes.list(released=True)
     assert view.state == "released"

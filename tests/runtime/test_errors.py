@@ -16,6 +16,7 @@ CLASSES = set(errors.__all__)
 COMPUTED = {
     ("NotFound", "runtime/mesh.py"): {"rank_not_found", "host_not_found"},
     ("Unavailable", "runtime/client/meshes.py"): {"disk_full", "allocation_failed"},
+    ("Unavailable", "runtime/keeper/allocation.py"): {"disk_full", "directory_unusable"},
     ("Unavailable", "runtime/fetching.py"): {"disk_full", "directory_unusable"},
 }
 

@@ -25,7 +25,7 @@ def directory(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytes
 def refusal() -> str:
     with pytest.raises(Unavailable) as caught:
         Places.from_environment()
-    assert caught.value.code == "invalid_path"
+    assert caught.value.code == "directory_unusable"
     return caught.value.cause
 
 
@@ -71,5 +71,5 @@ def test_a_runtime_directory_is_refused_where_a_socket_would_not_fit() -> None:
     room = SOCKET_PATH_MAX - len("/demo-a2b/h9999")
     fits = Places(Path("/s"), Path("/" + "r" * (room - 1))).mesh(mesh)
     assert len(os.fsencode(fits.host_socket(9999))) == SOCKET_PATH_MAX
-    with pytest.raises(Unavailable, match=r"invalid_path: the runtime directory /r+ is .*108 bytes"):
+    with pytest.raises(Unavailable, match=r"directory_unusable: the runtime directory /r+ is .*108 bytes"):
         Places(Path("/s"), Path("/" + "r" * room)).mesh(mesh)
