@@ -239,3 +239,26 @@ async def test_nasty_output_is_read_in_little(
     text = (await ask("read_run_output", run=run, **more)).text
     assert len(text.encode("utf-8", "replace")) <= 8000
     assert "\x1b" not in text
+
+
+async def test_long_lines_are_read_in_full_page_by_page(
+    ask: Ask, mesh: FakeMesh, running: list[FakeRun]
+) -> None:
+    run = await written(ask, running, b"x" * 20_000 + b"\n" + "\u2603".encode() * 3000 + b"\n")
+    for max_bytes in (500, 8000):
+        cursor, seen, footer = "start", "", ""
+        while "end of output" not in footer:
+            text = (await ask("read_run_output", run=run, ranks="0", cursor=cursor, max_bytes=max_bytes)).text
+            assert len(text.encode()) <= max_bytes
+            body, _, footer = text.rpartition("\n")
+            seen += body
+            cursor = footer.partition('cursor="')[2].removesuffix('"]')
+        assert seen == "x" * 20_000 + "\u2603" * 3000
+
+
+async def test_ranks_that_do_not_fit_come_on_later_pages(
+    ask: Ask, mesh: FakeMesh, running: list[FakeRun]
+) -> None:
+    run = await written(ask, running, *(letter * 2000 + b"\n" for letter in (b"a", b"b", b"c", b"d")))
+    text = (await ask("read_run_output", run=run, cursor="start", max_bytes=500)).text
+    assert "[ranks 1-3: on the next pages]\n[the line goes on; " in text

@@ -1,6 +1,6 @@
 """Judgements as pure functions of what was recorded: no process, no file."""
 
-from .cleaning import clean
+from .cleaning import clean, finished_end, part
 from .failures import FailureGroup, RankFailure, exit_in_words, first_failure, group_failures
 from .folding import fold, format_gap, name_ranks
 from .searching import grep
@@ -15,6 +15,7 @@ __all__ = [
     "StackGroup",
     "clean",
     "exit_in_words",
+    "finished_end",
     "first_failure",
     "fold",
     "format_gap",
@@ -23,6 +24,7 @@ __all__ = [
     "group_stacks",
     "name_ranks",
     "parse_failure",
+    "part",
     "render",
     "verdict",
 ]
