@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..runtime.errors import InvalidArgument
+from ..runtime.errors import Conflict, InvalidArgument, NotFound
 from ..runtime.mesh import format_ranks
 from ..runtime.records import HostView, MeshSpec, MeshView
 from .arguments import MeshId, Why
@@ -46,6 +46,8 @@ LEASE_MINUTES_MAX = 7 * 24 * 60
 ALLOCATE_WAIT_S = 30.0
 _LIST_MAX = 20
 _HOSTS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 5, 10
+
+_RELEASED_BEFORE = "it was released before"
 
 
 @tool("mesh", read_only=True)
@@ -178,11 +180,21 @@ async def extend_lease(
 async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
     """Ends every run of a mesh and gives its hosts back. Output of its runs stays readable; other files
     that exist only on the hosts are lost: fetch_files first."""
-    found = await call.meshes.get(mesh)
+    try:
+        found = await call.meshes.get(mesh)
+    except NotFound:
+        if (before := await _last_of_name(call, mesh)) is None:
+            raise
+        return ReleaseResult(mesh=before.mesh, reason=_RELEASED_BEFORE)
     if (await found.view()).state == "released":
-        return ReleaseResult(mesh=found.id, reason="it was released before")
+        return ReleaseResult(mesh=found.id, reason=_RELEASED_BEFORE)
     await call.report(0, None, f"releasing {found.id}")
-    released = await found.release()
+    try:
+        released = await found.release()
+    except Conflict as error:
+        if error.code != "mesh_released":
+            raise
+        return ReleaseResult(mesh=found.id, reason="another call released it at the same time")
     return ReleaseResult(
         mesh=released.mesh,
         runs_ended=list(released.runs_ended[:50]),
@@ -190,6 +202,12 @@ async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
         output_directory=released.output_directory,
         next=f"read_run_output(run={released.runs_ended[0]!r}) still works." if released.runs_ended else "",
     )
+
+
+async def _last_of_name(call: Call, name: str) -> MeshView | None:
+    """The mesh that had this name last, of those that were released."""
+    every = await call.meshes.list(released=True)
+    return next((view for view in reversed(every) if view.spec.name == name), None)
 
 
 def describe_mesh(view: MeshView) -> MeshResult:

@@ -136,7 +136,7 @@ async def test_runs_are_listed(ask: Ask, mesh: FakeMesh) -> None:
 async def test_a_released_mesh_runs_nothing(ask: Ask, mesh: FakeMesh) -> None:
     await ask("release_mesh", mesh="demo")
     with pytest.raises(Conflict, match="mesh_released"):
-        await ask("run_on_mesh", mesh="demo", command="true")
+        await ask("run_on_mesh", mesh=mesh.id, command="true")
 
 
 async def test_an_unknown_run_is_an_error(ask: Ask, mesh: FakeMesh) -> None:
