@@ -20,6 +20,7 @@ from pathlib import Path
 from .codec import from_json, to_json
 from .errors import Conflict, NotFound, Unavailable
 from .filesystems import NETWORK_TYPES, file_system_type
+from .names import quoted
 from .records import HostEvent, MeshSpec, MeshState, MeshView, RunView
 
 __all__ = ["KEEPER", "Index", "MeshEvent", "short_id"]
@@ -186,7 +187,7 @@ class Index:
             known = f"meshes: {', '.join(live[:8])}" if live else "there is none"
             raise NotFound(
                 "mesh_not_found",
-                f"no mesh {mesh!r}; {known}",
+                f"no mesh '{quoted(mesh)}'; {known}",
                 "Call list_meshes." if live else "Call allocate_mesh.",
             )
         return from_json(MeshView, json.loads(row[0]))
@@ -228,7 +229,7 @@ class Index:
         if row is None:
             latest = [r[0] for r in self._execute("SELECT run FROM runs ORDER BY created_at DESC LIMIT 5")]
             known = f"latest runs: {', '.join(latest)}" if latest else "nothing was run yet"
-            raise NotFound("run_not_found", f"no run {run!r}; {known}", "Call list_runs.")
+            raise NotFound("run_not_found", f"no run '{quoted(run)}'; {known}", "Call list_runs.")
         return from_json(RunView, json.loads(row[0]))
 
     def runs(self, mesh: str, *, limit: int = 100) -> tuple[RunView, ...]:
@@ -293,7 +294,7 @@ def _machine_id() -> str:
 
 def _difference(live: MeshSpec, asked: MeshSpec) -> str:
     pairs = [
-        f"{name}={getattr(live, name)!r} (asked: {getattr(asked, name)!r})"
+        f"{name}={quoted(repr(getattr(live, name)))} (asked: {quoted(repr(getattr(asked, name)))})"
         for name in MeshSpec.__dataclass_fields__
         if getattr(live, name) != getattr(asked, name)
     ]

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from ..runtime.errors import Conflict, InvalidArgument, NotFound
 from ..runtime.mesh import format_ranks
+from ..runtime.names import quoted
 from ..runtime.records import HostView, MeshSpec, MeshView
 from .arguments import MeshId, Why
 from .outcome import describe_item
@@ -338,12 +339,12 @@ def _check_workspace_mode(mode: str) -> Literal["shared"]:
 
 
 def _check_workspace(workspace: str | None) -> str:
-    path = Path(os.path.abspath(os.path.expanduser(workspace or ".")))
-    if "\0" in str(path) or not path.is_dir():
-        what = "is a file" if "\0" not in str(path) and path.exists() else "does not exist"
+    path = os.path.abspath(os.path.expanduser(workspace or "."))
+    if not os.path.isdir(path):
+        what = "is a file" if os.path.exists(path) else "does not exist"
         raise InvalidArgument(
             "invalid_path",
-            f"workspace {str(path)[:300]!r} {what}",
+            f"workspace '{quoted(path)}' {what}",
             f"Name a directory of this machine, absolute or relative to {Path.cwd()}.",
         )
-    return str(path)
+    return path

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import InvalidArgument, NotFound
+from ..names import quoted
 
 __all__ = ["check_command", "check_directory", "nearest", "script_argv"]
 
@@ -25,15 +26,15 @@ def check_directory(cwd: str) -> None:
     """
     if not os.path.exists(cwd):
         raise NotFound(
-            "file_not_found", f"the working directory {cwd} does not exist", "Give a cwd that exists."
+            "file_not_found", f"the working directory {quoted(cwd)} does not exist", "Give a cwd that exists."
         )
     if not os.path.isdir(cwd):
         raise InvalidArgument(
-            "invalid_path", f"the working directory {cwd} is not a directory", "Give another cwd."
+            "invalid_path", f"the working directory {quoted(cwd)} is not a directory", "Give another cwd."
         )
     if not os.access(cwd, os.X_OK):
         raise InvalidArgument(
-            "invalid_path", f"the working directory {cwd} may not be entered", "Give another cwd."
+            "invalid_path", f"the working directory {quoted(cwd)} may not be entered", "Give another cwd."
         )
 
 
@@ -91,11 +92,11 @@ def _refusal(path: str) -> str:
     if not os.path.exists(path):
         return "there is no such file"
     if os.path.isdir(path):
-        return f"{path} is a directory"
+        return f"{quoted(path)} is a directory"
     if not os.path.isfile(path):
-        return f"{path} is not a regular file"
+        return f"{quoted(path)} is not a regular file"
     if not os.access(path, os.X_OK):
-        return f"{path} is not executable (chmod +x, or name its interpreter)"
+        return f"{quoted(path)} is not executable (chmod +x, or name its interpreter)"
     return ""
 
 
@@ -113,7 +114,7 @@ def _executables(folders: Iterable[str]) -> list[str]:
 
 
 def _not_found(name: str, where: str, reason: str, similar: Sequence[str]) -> NotFound:
-    cause = f"no command {name!r}{where}"
+    cause = f"no command '{quoted(name)}'{where}"
     if reason:
         cause += f": {reason}"
     if similar:

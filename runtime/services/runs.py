@@ -17,6 +17,7 @@ from ..actor import Actor, endpoint
 from ..agent.capping import CapPolicy, OutputCap
 from ..agent.context import HostContext
 from ..errors import Conflict, NotFound, Unavailable
+from ..names import quoted
 from ..patterns import LinePattern, compile_pattern
 from ..records import EndReason, HostPlan, OutputSlice
 from .commands import check_command, check_directory, script_argv
@@ -247,7 +248,7 @@ class Runs(Actor):
             recent = ", ".join(list(self._runs)[-_RECENT:]) or "none"
             raise NotFound(
                 "run_not_found",
-                f"no run {run!r} on {self._context.name}; its last ones: {recent}",
+                f"no run '{quoted(run)}' on {self._context.name}; its last ones: {recent}",
                 "Call list_runs.",
             )
         return self._runs[run]

@@ -182,3 +182,8 @@ async def test_schedulers_are_told_with_the_reason(ask: Ask) -> None:
     local, slurm = (await ask("list_schedulers")).schedulers
     assert (local.scheduler, local.available) == ("local", True)
     assert slurm.reason == "there is no sbatch here"
+
+
+async def test_a_workspace_with_an_impossible_name_is_refused(ask: Ask) -> None:
+    with pytest.raises(InvalidArgument, match=r"invalid_path: workspace .* does not exist"):
+        await ask("allocate_mesh", name="demo", workspace="x" * 5000)
