@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import isqrt
 
 from ..runtime.records import OutputSlice
-from .verdicts import clean, finished_end, fold, format_gap, name_ranks, part
+from .verdicts import clean, finished_end, fold, format_gap, name_ranks, part, without_host
 
-__all__ = ["Page", "page_forward", "page_tail", "text_of", "whole_lines"]
+__all__ = ["Page", "notes_on", "page_forward", "page_tail", "text_of", "whole_lines"]
 
 _UNBOUNDED = 1 << 40
 # Bytes of output on a page: of each of several ranks, and of one (a character has up to four).
@@ -26,7 +26,8 @@ class Page:
     """A text, and where each rank's output goes on after it.
 
     `earlier`: bytes before it that are not in it; `more`: there is output after it already;
-    `waiting`: ranks with output for which there was no room; `in_line`: a line goes on on the next page.
+    `waiting`: ranks with output for which there was no room; `in_line`: a line goes on on the next page;
+    `notes`: what happened to the outputs themselves.
     """
 
     text: str
@@ -35,16 +36,17 @@ class Page:
     more: bool = False
     waiting: tuple[int, ...] = ()
     in_line: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def text_of(piece: OutputSlice, asked: int | None = None) -> str:
-    """What a slice says: cleaned, with a line for what fell out of the capped output around it.
+    """What a slice says: cleaned, alike on all hosts, and a line for what fell out around it.
 
     Args:
         asked: the offset that was asked for; the slice begins later where that fell out.
     """
     gap = format_gap(piece.gap_start, piece.gap_end, piece.gap_lines)
-    text = clean(piece.data)
+    text = without_host(clean(piece.data))
     if asked is not None and asked < piece.start:
         return f"{gap}\n{text}"
     if piece.start + len(piece.data) < piece.next:
@@ -73,6 +75,7 @@ def page_forward(slices: Sequence[OutputSlice], asked: Mapping[int, int], max_by
         begin | {piece.rank: piece.next for piece in pieces},
         more=bool(waiting) or any(piece.next < piece.size for piece in pieces),
         waiting=tuple(sorted(piece.rank for piece in waiting)),
+        notes=notes_on(slices),
         in_line=any(piece.next < piece.size and not piece.data.endswith(b"\n") for piece in pieces),
     )
 
@@ -92,8 +95,18 @@ def page_tail(slices: Sequence[OutputSlice], max_bytes: int, hint: str, *, lines
         if small or len(text.encode()) <= max_bytes:
             offsets = {piece.rank: piece.next for piece in pieces}
             more = any(piece.next < piece.size for piece in pieces)
-            return Page(text, offsets, earlier=sum(piece.start for piece in pieces), more=more)
+            earlier = sum(piece.start for piece in pieces)
+            return Page(text, offsets, earlier=earlier, more=more, notes=notes_on(slices))
         limit = max(_LEAST_PER_RANK, limit // 2)
+
+
+def notes_on(slices: Iterable[OutputSlice]) -> tuple[str, ...]:
+    """What happened to the outputs themselves, with the ranks: one was removed, or emptied by its program."""
+    ranks: dict[str, list[int]] = {}
+    for piece in slices:
+        if piece.note:
+            ranks.setdefault(piece.note, []).append(piece.rank)
+    return tuple(f"{name_ranks(members)}: {note}" for note, members in ranks.items())
 
 
 def whole_lines(piece: OutputSlice) -> OutputSlice:

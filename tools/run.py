@@ -36,6 +36,7 @@ _LIST_MAX = 20
 _TAIL_LINE_BYTES = 256
 # A footer without its cursor.
 _FOOTER_BYTES = 100
+_NOTES_SHOWN = 3
 
 
 class RunOptions(BaseModel):
@@ -226,6 +227,7 @@ def _with_footer(page: Page, view: RunView, nothing: str, max_bytes: int) -> str
         parts.insert(
             0, f'[{size_in_words(page.earlier)} before this; cursor="start" reads from the beginning]'
         )
+    parts += [f"[{clip(note, 150)}]" for note in page.notes[:_NOTES_SHOWN]]
     if page.waiting:
         parts.append(f"[{clip(name_ranks(page.waiting), 60)}: on the next pages]")
     cursor = format_cursor(page.offsets)

@@ -10,10 +10,15 @@ from pathlib import Path
 from ..errors import InvalidArgument, NotFound
 from ..names import quoted
 
-__all__ = ["check_command", "check_directory", "nearest", "script_argv"]
+__all__ = ["check_command", "check_directory", "check_size", "nearest", "script_argv"]
 
 _DEFAULT_SHELL = ("/bin/bash", "-eo", "pipefail")
 _SHOWN = 3
+# The kernel's limits: of one string with its end, and what each costs besides; room for the program's name.
+_STRING_MAX = 128 * 1024
+_POINTER = 8
+_SPARE = 4096
+_FIRST_LINE = 256
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -75,6 +80,28 @@ def check_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], where: 
     )
 
 
+def check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Refuses a command whose words and variables are more than the kernel takes.
+
+    Raises:
+        InvalidArgument: with what is too large.
+    """
+    words = [len(os.fsencode(word)) + 1 for word in argv]
+    variables = {name: len(os.fsencode(f"{name}={value}")) + 1 for name, value in env.items()}
+    what = ""
+    if max(words, default=0) > _STRING_MAX:
+        what = f"a word of the command has {max(words) - 1:,} bytes; the most is {_STRING_MAX - 1:,}"
+    elif long := [name for name, size in variables.items() if size > _STRING_MAX]:
+        size = variables[long[0]] - 1
+        what = f"the variable {quoted(long[0], 60)} has {size:,} bytes; the most is {_STRING_MAX - 1:,}"
+    else:
+        total = sum(words) + sum(variables.values()) + _POINTER * (len(words) + len(variables) + 2)
+        if total > (most := os.sysconf("SC_ARG_MAX") - _SPARE):
+            what = f"the command and its environment have {total:,} bytes; the most is {most:,}"
+    if what:
+        raise InvalidArgument("invalid_argument", what, "Pass it in a file, or use script for shell text.")
+
+
 def script_argv(path: Path, text: str) -> tuple[str, ...]:
     """How to run a script: by its `#!` line, as the kernel reads it, else by bash with -e and pipefail."""
     first = text.split("\n", 1)[0]
@@ -97,6 +124,24 @@ def _refusal(path: str) -> str:
         return f"{quoted(path)} is not a regular file"
     if not os.access(path, os.X_OK):
         return f"{quoted(path)} is not executable (chmod +x, or name its interpreter)"
+    return _bad_interpreter(path)
+
+
+def _bad_interpreter(path: str) -> str:
+    """What is wrong with the program that a script's `#!` line names; empty for what has no such line."""
+    try:
+        with open(path, "rb") as file:
+            line = file.read(_FIRST_LINE).split(b"\n")[0]
+    except OSError:
+        return ""
+    words = line[2:].split() if line.startswith(b"#!") else []
+    if not words:
+        return ""
+    if line.endswith(b"\r") and not os.path.exists(os.fsdecode(line[2:].strip(b" \t"))):
+        return f"the #! line of {quoted(path)} ends in a carriage return (lines of Windows: convert it)"
+    interpreter = os.fsdecode(words[0])
+    if interpreter.startswith("/") and not os.path.exists(interpreter):
+        return f"its interpreter {quoted(interpreter)} is missing (the #! line of {quoted(path)})"
     return ""
 
 

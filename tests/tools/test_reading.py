@@ -88,6 +88,20 @@ def test_a_tail_that_begins_inside_a_line_says_so() -> None:
     assert "cut" not in page_tail([piece(b"first\nlast\n")], 500, "hint", lines=1).text
 
 
+def test_what_happened_to_an_output_is_noted_once_for_all_ranks() -> None:
+    gone = [OutputSlice(rank, 0, b"", 0, 0, True, note="its output file was removed") for rank in (0, 1)]
+    assert page_tail(gone, 500, "hint").notes == ("ranks 0-1: its output file was removed",)
+    assert page_forward(gone, {}, 500).notes == ("ranks 0-1: its output file was removed",)
+
+
+def test_an_error_of_a_script_reads_alike_on_all_hosts() -> None:
+    said = "/s/meshes/mesh-a-b2c/hosts/%d/runs/run-7qd/script: line 2: syntax error\n"
+    page = page_forward([piece((said % host).encode(), rank=host) for host in (0, 1)], {}, 500)
+    assert page.text == "ranks 0-1:\nscript: line 2: syntax error"
+    own = b"/hosts/1/runs/run-7qd/script.py and /data/hosts/1"
+    assert page_forward([piece(own)], {}, 500).text == own.decode()
+
+
 SLICE = 4096
 
 

@@ -3,6 +3,7 @@
 from .cleaning import clean, finished_end, part
 from .failures import FailureGroup, RankFailure, exit_in_words, first_failure, group_failures
 from .folding import fold, format_gap, name_ranks
+from .frames import without_host
 from .searching import grep
 from .stack_report import render
 from .stacks import StackGroup, group_stacks, verdict
@@ -27,4 +28,5 @@ __all__ = [
     "part",
     "render",
     "verdict",
+    "without_host",
 ]
