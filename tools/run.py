@@ -227,7 +227,7 @@ def _with_footer(page: Page, view: RunView, nothing: str, max_bytes: int) -> str
         parts.insert(
             0, f'[{size_in_words(page.earlier)} before this; cursor="start" reads from the beginning]'
         )
-    parts += [f"[{clip(note, 150)}]" for note in page.notes[:_NOTES_SHOWN]]
+    parts += [f"[{clip(note, 80)}]" for note in page.notes[: min(_NOTES_SHOWN, max_bytes // 500)]]
     if page.waiting:
         parts.append(f"[{clip(name_ranks(page.waiting), 60)}: on the next pages]")
     cursor = format_cursor(page.offsets)

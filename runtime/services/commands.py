@@ -61,6 +61,7 @@ def check_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], where: 
             similar = [
                 os.path.join(os.path.dirname(name), found)
                 for found in nearest(os.path.basename(name), siblings)
+                if found != os.path.basename(name)
             ]
             raise _not_found(name, where, reason, similar)
         return

@@ -17,6 +17,7 @@ COMPUTED = {
     ("NotFound", "runtime/mesh.py"): {"rank_not_found", "host_not_found"},
     ("Unavailable", "runtime/client/meshes.py"): {"disk_full", "allocation_failed"},
     ("Unavailable", "runtime/fetching.py"): {"disk_full", "directory_unusable"},
+    ("Unavailable", "runtime/index.py"): {"disk_full", "directory_unusable"},
 }
 
 

@@ -262,3 +262,15 @@ async def test_ranks_that_do_not_fit_come_on_later_pages(
     run = await written(ask, running, *(letter * 2000 + b"\n" for letter in (b"a", b"b", b"c", b"d")))
     text = (await ask("read_run_output", run=run, cursor="start", max_bytes=500)).text
     assert "[ranks 1-3: on the next pages]\n[the line goes on; " in text
+
+
+async def test_a_script_that_bash_cannot_read_fails_alike_on_all_hosts(
+    ask: Ask, mesh: FakeMesh, running: list[FakeRun]
+) -> None:
+    said = "/s/meshes/mesh-a-b2c/hosts/%d/runs/run-7qd/script: line 2: syntax error: unexpected end of file\n"
+    result = await ask("run_on_mesh", mesh="demo", script="if then", wait_s=0)
+    running[-1].output.update((rank, (said % (rank // 2)).encode()) for rank in range(4))
+    end_run(running[-1], "failed", Exit(code=2))
+    ended = await ask("wait_for_run", run=result.run)
+    assert [group.ranks for group in ended.failure_groups] == ["0-3"]
+    assert ended.output_tail == "ranks 0-3:\nscript: line 2: syntax error: unexpected end of file"

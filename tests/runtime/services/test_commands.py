@@ -105,7 +105,9 @@ def test_few_and_only_similar_names_are_offered() -> None:
 def test_a_script_whose_interpreter_is_missing_is_refused(place: Path) -> None:
     script = place / "train.sh"
     script.write_bytes(b"#!/no/such/python -u\nprint()\n")
-    assert "its interpreter /no/such/python is missing" in refusal(place, "./train.sh")
+    told = refusal(place, "./train.sh")
+    assert "its interpreter /no/such/python is missing" in told
+    assert "nearest" not in told
     script.write_bytes(b"#!/bin/sh\r\nls\r\n")
     assert "ends in a carriage return" in refusal(place, "./train.sh")
     script.write_bytes(b"#!/bin/sh -e\nls\n")
