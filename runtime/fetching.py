@@ -18,6 +18,7 @@ from typing import Literal, Protocol
 
 from .errors import Conflict, InvalidArgument, MilkweedError, Unavailable
 from .file_records import FileChunk, FileEntry, FileListing
+from .names import quoted
 
 __all__ = ["Fetched", "FileSource", "Report", "fetch"]
 
@@ -82,7 +83,7 @@ async def fetch(
     folder = Path(destination)
     items = [item for host in hosts for item in await _items(source, host, path, folder / str(host))]
     total = sum(item.size for item in items)
-    same = {item for item in items if item.destination.exists() and await _is_same(source, item)}
+    same = {item for item in items if os.path.lexists(item.destination) and await _is_same(source, item)}
     done = 0
     fetched = []
     for item in items:
@@ -107,7 +108,7 @@ async def _items(source: FileSource, host: int, path: str, folder: Path) -> list
         if item.skipped:
             raise InvalidArgument(
                 "invalid_path",
-                f"{item.source} on host {host} is {item.skipped}",
+                f"{quoted(item.source)} on host {host} is {item.skipped}",
                 "Name a file or a directory.",
             )
         return [item]
@@ -134,7 +135,7 @@ async def _item(source: FileSource, host: int, path: str, entry: FileEntry, dest
         try:
             head = await source.file_chunk(path, host=host, offset=0, length=1)
         except MilkweedError as error:
-            return _Item(host, path, destination, skipped=f"a link to {entry.target}: {error.cause}")
+            return _Item(host, path, destination, skipped=f"a link to {quoted(entry.target)}: {error.cause}")
         return _Item(host, path, destination, head.size)
     return _Item(host, path, destination, skipped=entry.error or f"a {entry.kind}")
 
@@ -151,7 +152,7 @@ async def _listing(source: FileSource, host: int, path: str) -> FileListing:
 def _too_many(path: str, host: int) -> InvalidArgument:
     return InvalidArgument(
         "invalid_argument",
-        f"{path} on host {host} holds more than {MAX_FILES:,} files",
+        f"{quoted(path)} on host {host} holds more than {MAX_FILES:,} files",
         "Fetch a part of it, or pack it with a run of `tar` first.",
     )
 
@@ -174,7 +175,7 @@ async def _is_same(source: FileSource, item: _Item) -> bool:
             return True
     raise Conflict(
         "file_exists",
-        f"{item.destination} is there with other content",
+        f"{quoted(str(item.destination))} is there with other content",
         "Name another destination, or remove it first.",
     )
 
@@ -202,7 +203,7 @@ async def _copy(source: FileSource, item: _Item, deadline: float) -> bool:
                     partial.unlink()
                     raise Conflict(
                         "file_changed",
-                        f"{item.source} on host {item.host} changed while it was read",
+                        f"{quoted(item.source)} on host {item.host} changed while it was read",
                         "Fetch it again.",
                     )
                 if not chunk.data:
@@ -215,7 +216,9 @@ async def _copy(source: FileSource, item: _Item, deadline: float) -> bool:
     except OSError as error:
         code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "directory_unusable"
         raise Unavailable(
-            code, f"{item.destination} cannot be written: {error.strerror}", "Name another destination."
+            code,
+            f"{quoted(str(item.destination))} cannot be written: {error.strerror}",
+            "Name another destination.",
         ) from None
     return True
 

@@ -6,7 +6,9 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["NETWORK_TYPES", "file_system_type", "find_type"]
+__all__ = ["NETWORK_TYPES", "file_system_type", "find_type", "is_full"]
+
+_NEXT_TO_NOTHING = 64 * 1024
 
 NETWORK_TYPES = frozenset(
     {"nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "9p", "afs", "panfs"}
@@ -36,3 +38,13 @@ def find_type(mountinfo: Iterable[str], path: str) -> str:
         if inside and len(point) >= best:
             best, found = len(point), kind[0]
     return found
+
+
+def is_full(path: Path) -> bool:
+    """Whether we could write next to nothing more on the file system of a path."""
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return False
+    free = found.f_bavail if os.geteuid() else found.f_bfree
+    return found.f_blocks > 0 and free * found.f_frsize < _NEXT_TO_NOTHING

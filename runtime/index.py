@@ -6,11 +6,13 @@ again writes the index anew from them. A name is unique among live meshes, an id
 
 from __future__ import annotations
 
+import errno
 import itertools
 import json
 import os
 import secrets
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ from pathlib import Path
 from .codec import from_json, to_json
 from .errors import Conflict, NotFound, Unavailable
 from .filesystems import NETWORK_TYPES, file_system_type
+from .names import quoted
 from .records import HostEvent, MeshSpec, MeshState, MeshView, RunView
 
 __all__ = ["KEEPER", "Index", "MeshEvent", "short_id"]
@@ -27,6 +30,14 @@ __all__ = ["KEEPER", "Index", "MeshEvent", "short_id"]
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _BUSY_S = 10.0
 _VERSION = 2
+# Errors that the file's directory can be the cause of.
+_OF_THE_DIRECTORY = (
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+)
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meshes (
     mesh TEXT PRIMARY KEY, name TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL,
@@ -70,7 +81,8 @@ class Index:
     def __init__(self, path: Path, *, file_system: str | None = None, machine: str | None = None) -> None:
         """
         Raises:
-            Unavailable: index_unreadable, or index_elsewhere: another machine has live meshes in it.
+            Unavailable: index_unreadable; directory_unusable, disk_full: nothing can be written there;
+                index_elsewhere: another machine has live meshes in it.
         """
         self._path = path
         try:
@@ -83,11 +95,7 @@ class Index:
                 why = f"it has version {version}, this Milkweed reads version {_VERSION}"
                 raise sqlite3.DatabaseError(why)
         except sqlite3.Error as error:
-            raise Unavailable(
-                "index_unreadable",
-                f"the index {path} cannot be opened: {error}",
-                "Move it away; hosts keep their spools.",
-            ) from None
+            raise _unopened(path, error) from None
         if (file_system or file_system_type(path)) in NETWORK_TYPES:
             self._own(path, machine or _machine_id())
 
@@ -186,7 +194,7 @@ class Index:
             known = f"meshes: {', '.join(live[:8])}" if live else "there is none"
             raise NotFound(
                 "mesh_not_found",
-                f"no mesh {mesh!r}; {known}",
+                f"no mesh '{quoted(mesh)}'; {known}",
                 "Call list_meshes." if live else "Call allocate_mesh.",
             )
         return from_json(MeshView, json.loads(row[0]))
@@ -228,7 +236,7 @@ class Index:
         if row is None:
             latest = [r[0] for r in self._execute("SELECT run FROM runs ORDER BY created_at DESC LIMIT 5")]
             known = f"latest runs: {', '.join(latest)}" if latest else "nothing was run yet"
-            raise NotFound("run_not_found", f"no run {run!r}; {known}", "Call list_runs.")
+            raise NotFound("run_not_found", f"no run '{quoted(run)}'; {known}", "Call list_runs.")
         return from_json(RunView, json.loads(row[0]))
 
     def runs(self, mesh: str, *, limit: int = 100) -> tuple[RunView, ...]:
@@ -284,6 +292,26 @@ class Index:
         self.put_mesh(replace(self.mesh(mesh), state=state, reason=reason))
 
 
+def _unopened(path: Path, error: sqlite3.Error) -> Unavailable:
+    """Whether the index itself is at fault, or the directory that it is in."""
+    if getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_DIRECTORY:
+        try:
+            with tempfile.TemporaryFile(dir=path.parent) as probe:
+                probe.write(bytes(4096))
+        except OSError as denied:
+            full = denied.errno in (errno.ENOSPC, errno.EDQUOT)
+            return Unavailable(
+                "disk_full" if full else "directory_unusable",
+                f"the directory {path.parent} is not writable: {denied.strerror}",
+                f"{'Make room on that disk' if full else 'Make it writable'}, or set MILKWEED_STATE_DIR.",
+            )
+    return Unavailable(
+        "index_unreadable",
+        f"the index {path} cannot be opened: {error}",
+        "Move it away; hosts keep their spools.",
+    )
+
+
 def _machine_id() -> str:
     try:
         return Path("/etc/machine-id").read_text().strip()
@@ -293,7 +321,7 @@ def _machine_id() -> str:
 
 def _difference(live: MeshSpec, asked: MeshSpec) -> str:
     pairs = [
-        f"{name}={getattr(live, name)!r} (asked: {getattr(asked, name)!r})"
+        f"{name}={quoted(repr(getattr(live, name)))} (asked: {quoted(repr(getattr(asked, name)))})"
         for name in MeshSpec.__dataclass_fields__
         if getattr(live, name) != getattr(asked, name)
     ]

@@ -19,9 +19,11 @@ from .errors import InvalidArgument, NotFound
 
 __all__ = ["Extent", "format_ranks", "parse_ranges", "parse_selection"]
 
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_RANGE = re.compile(r"([0-9]+)(?:-([0-9]+))?")
 _NAMED = re.compile(r"([a-z]+)=")
 _SYNTAX = 'Write ranks as "0-3,7" or by dimension as "hosts=0,gpus=0-3".'
+_QUOTED = 60
+_DIGITS = 18
 _HOST_SYNTAX = 'Write hosts as "0-3,7".'
 
 
@@ -54,15 +56,29 @@ def parse_ranges(text: str, size: int, what: str = "rank") -> tuple[int, ...]:
     for part in text.split(","):
         match = _RANGE.fullmatch(part.strip())
         if match is None:
-            raise InvalidArgument("invalid_argument", f"cannot read {part.strip()!r} as {what}s", syntax)
-        first, last = int(match[1]), int(match[2] or match[1])
+            quoted = part.strip()[:_QUOTED]
+            raise InvalidArgument("invalid_argument", f"cannot read {quoted!r} as {what}s", syntax)
+        first, last = _number(match[1], what, size), _number(match[2] or match[1], what, size)
         if first > last:
-            raise InvalidArgument("invalid_argument", f"the range {part.strip()} runs backwards", syntax)
+            quoted = part.strip()[:_QUOTED]
+            raise InvalidArgument("invalid_argument", f"the range {quoted} runs backwards", syntax)
         if last >= size:
-            known = "only 0" if size == 1 else f"0-{size - 1}"
-            raise NotFound(f"{what}_not_found", f"no {what} {last}; {what}s are {known}", syntax)
+            raise _no_such(what, str(last), size)
         chosen.update(range(first, last + 1))
     return tuple(sorted(chosen))
+
+
+def _number(digits: str, what: str, size: int) -> int:
+    significant = digits.lstrip("0") or "0"
+    if len(significant) > _DIGITS:
+        raise _no_such(what, f"{significant[:_DIGITS]}...", size)
+    return int(significant)
+
+
+def _no_such(what: str, number: str, size: int) -> NotFound:
+    known = "only 0" if size == 1 else f"0-{size - 1}"
+    syntax = _HOST_SYNTAX if what == "host" else _SYNTAX
+    return NotFound(f"{what}_not_found", f"no {what} {number}; {what}s are {known}", syntax)
 
 
 def parse_selection(text: str | None, extent: Extent) -> tuple[int, ...]:
@@ -79,11 +95,19 @@ def parse_selection(text: str | None, extent: Extent) -> tuple[int, ...]:
     sizes = {"hosts": extent.hosts, "gpus": extent.gpus}
     words = _NAMED.split(text.replace(" ", ""))
     if words[0]:
-        raise InvalidArgument("invalid_argument", f"cannot read {words[0]!r} before a dimension", _SYNTAX)
-    for name, ranges in zip(words[1::2], words[2::2], strict=True):
+        quoted = words[0][:_QUOTED]
+        raise InvalidArgument("invalid_argument", f"cannot read {quoted!r} before a dimension", _SYNTAX)
+    names = words[1::2]
+    for name, ranges in zip(names, words[2::2], strict=True):
         if name not in sizes:
             raise InvalidArgument(
-                "invalid_argument", f"no dimension {name!r}; dimensions are hosts, gpus", _SYNTAX
+                "invalid_argument", f"no dimension {name[:_QUOTED]!r}; dimensions are hosts, gpus", _SYNTAX
+            )
+        if names.count(name) > 1:
+            raise InvalidArgument(
+                "invalid_argument",
+                f"the dimension {name} is named twice",
+                f'Name it once, with all its numbers: "{name}=0,2-3".',
             )
         chosen[name] = parse_ranges(ranges.rstrip(","), sizes[name], name.removesuffix("s"))
     return tuple(host * extent.gpus + gpu for host in chosen["hosts"] for gpu in chosen["gpus"])

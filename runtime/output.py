@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -167,7 +168,7 @@ def _slice(
     """The slice by this layout, None when a file of it is gone."""
     try:
         extents = list(_extents(run_directory, label, layout))
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return None
     size = extents[-1].end if extents else 0
     gap_start, gap_end = (layout.gap_start, layout.gap_end) if layout.gap_end <= size else (0, 0)
@@ -198,8 +199,19 @@ def _slice(
         gap_start,
         gap_end,
         layout.gap_lines if gap_end else 0,
-        layout.note,
+        layout.note or _missing(run_directory, label, offset, size, ended=ended),
     )
+
+
+def _missing(run_directory: Path, label: str, offset: int | None, size: int, *, ended: bool) -> str:
+    """Why there is less than there was, where the program did that."""
+    try:
+        mode = output_file(run_directory, label).stat().st_mode
+    except FileNotFoundError:
+        return "its output file was removed" if ended else ""
+    if not stat.S_ISREG(mode):
+        return "its output file was replaced by something else"
+    return "the program truncated its own output" if (offset or 0) > size else ""
 
 
 def _extents(run_directory: Path, label: str, layout: Layout) -> Iterator[_Extent]:
@@ -209,7 +221,9 @@ def _extents(run_directory: Path, label: str, layout: Layout) -> Iterator[_Exten
     if not layout.moving:
         path = output_file(run_directory, label)
         with suppress(FileNotFoundError):
-            yield _Extent(path, layout.base, layout.base + path.stat().st_size)
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode):
+                yield _Extent(path, layout.base, layout.base + status.st_size)
 
 
 def _read(path: Path, offset: int, length: int) -> bytes | None:
@@ -221,5 +235,5 @@ def _read(path: Path, offset: int, length: int) -> bytes | None:
             while len(data) < length and (part := file.read(min(_READ, length - len(data)))):
                 data += part
             return bytes(data)
-    except FileNotFoundError:
+    except (FileNotFoundError, IsADirectoryError):
         return None

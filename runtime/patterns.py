@@ -12,6 +12,7 @@ from typing import Any
 import re2  # type: ignore[import-untyped]
 
 from .errors import InvalidArgument
+from .names import quoted
 
 __all__ = ["LinePattern", "compile_pattern"]
 
@@ -53,7 +54,8 @@ def compile_pattern(text: str) -> LinePattern:
         why = error.args[0]
         raise InvalidArgument(
             "invalid_argument",
-            f"{text!r} is no regular expression here: {why.decode() if isinstance(why, bytes) else why}",
+            f"'{quoted(text)}' is no regular expression here: "
+            f"{why.decode() if isinstance(why, bytes) else why}",
             "RE2's syntax, without look-around and back references; put a backslash before . * + ? ( ) [ ] to"
             " mean the character.",
         ) from None

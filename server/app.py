@@ -15,6 +15,7 @@ from mcp.server.lowlevel import Server
 from .. import __version__
 from ..runtime.errors import MilkweedError, RemoteFailure, Unavailable
 from ..tools.registry import Answer, Call, Registry, Text, Tool
+from ..tools.verdicts import clean
 from .instructions import INSTRUCTIONS
 from .opener import Opener
 from .progress import Progress
@@ -143,8 +144,8 @@ def _explain(tool: str, error: Exception) -> MilkweedError:
 
 
 def _wire_text(text: str) -> str:
-    """Text that JSON in UTF-8 can carry: file names may hold bytes that are no text at all."""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    """Text as it may be shown: no control characters, no halves of surrogate pairs, whoever wrote it."""
+    return clean(text)
 
 
 def _wire_value(value: Any) -> Any:

@@ -172,7 +172,7 @@ class FakeMeshes:
 
     async def get(self, mesh: str) -> FakeMesh:
         for found in self.meshes.values():
-            if mesh in (found.id, found.state.spec.name):
+            if mesh == found.id or (mesh == found.state.spec.name and found.state.state != "released"):
                 return found
         names = ", ".join(self.meshes) or "none"
         raise NotFound("mesh_not_found", f"no mesh '{mesh}'; meshes: {names}", "Call list_meshes.")

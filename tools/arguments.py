@@ -61,23 +61,18 @@ class Arguments:
         return compact
 
     def check(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Keyword arguments for the function. A null stands for "not given" where there is a default.
+        """Keyword arguments for the function. A null is a value, for arguments that are declared to take one:
+        clients send it for what JSON cannot say (NaN), and no default is meant by that.
 
         Raises:
             InvalidArgument: with one line for each wrong argument.
         """
-        parameters = self._parameters
-        required = {name for name, parameter in parameters.items() if parameter.default is parameter.empty}
-        present = {
-            name: self._as_declared(name, value)
-            for name, value in given.items()
-            if value is not None or name in required or name not in parameters
-        }
+        present = {name: self._as_declared(name, value) for name, value in given.items()}
         try:
             checked = self.model.model_validate(present)
         except ValidationError as error:
             raise self._explain(present, error) from None
-        return {name: getattr(checked, name) for name in parameters}
+        return {name: getattr(checked, name) for name in self._parameters}
 
     def _as_declared(self, name: str, value: Any) -> Any:
         """JSON does not tell 2.0 from 2: where an integer is asked for, both are one."""
@@ -114,7 +109,7 @@ def _suggestion(name: str, known: Mapping[str, object]) -> str:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = "null" if value is None else repr(value)
     return text if len(text) <= 80 else f"{text[:60]}... ({len(text)} characters)"
 
 

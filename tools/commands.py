@@ -91,7 +91,7 @@ def _split(text: str) -> list[str]:
     except ValueError as error:
         raise InvalidArgument(
             "invalid_argument",
-            f"cannot split {text[:200]!r}: {error}",
+            f"cannot split {text[:120]!r}: {error}",
             "Close the quote, or pass a list of words.",
         ) from None
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
@@ -15,6 +15,7 @@ from ..runtime.errors import InvalidArgument, MilkweedError
 from ..runtime.fetching import Fetched
 from ..runtime.file_records import FileDigest, FileEntry, FileListing, FileText
 from ..runtime.mesh import format_ranks, parse_ranges
+from ..runtime.names import printable, quoted
 from .arguments import Hosts, MeshId, Why
 from .registry import Call, Text, tool
 from .results import FetchResult
@@ -100,7 +101,7 @@ async def fetch_files(
     found = await call.meshes.get(mesh)
     chosen = await _choose(found, hosts)
     began = time.monotonic()
-    await call.report(0, None, f"fetching {path} from hosts {format_ranks(chosen)}")
+    await call.report(0, None, f"fetching {quoted(path)} from hosts {format_ranks(chosen)}")
     fetched = await found.fetch(path, hosts=chosen, destination=target, report=call.report, within_s=_FETCH_S)
     copied = [one for one in fetched if one.state == "copied"]
     skipped = [one for one in fetched if one.state == "skipped"]
@@ -121,7 +122,7 @@ async def fetch_files(
 
 
 def _skipped(one: Fetched) -> str:
-    return clip(f"host {one.host}: {one.path}: {one.reason}", 200)
+    return clip(f"host {one.host}: {printable(one.path)}: {one.reason}", 200)
 
 
 async def _choose(mesh: Mesh, text: str | None) -> tuple[int, ...]:
@@ -133,14 +134,22 @@ async def _choose(mesh: Mesh, text: str | None) -> tuple[int, ...]:
 
 
 def _check_destination(destination: str) -> str:
-    path = Path(os.path.abspath(os.path.expanduser(destination)))  # links stay as they are named
-    if "\0" in destination or (path.exists() and not path.is_dir()):
+    path = os.path.abspath(os.path.expanduser(destination))  # links stay as they are named
+    if why := _no_directory(path):
         raise InvalidArgument(
-            "invalid_path",
-            f"destination {clip(str(path), 200)!r} is no directory",
-            "Name a directory, new or not.",
+            "invalid_path", f"destination '{quoted(path)}' {why}", "Name a directory, new or not."
         )
-    return str(path)
+    return path
+
+
+def _no_directory(path: str) -> str:
+    """Why there can be no directory of that path; empty where there is one or can be."""
+    try:
+        return "" if stat.S_ISDIR(os.stat(path).st_mode) else "is no directory"
+    except FileNotFoundError:
+        return ""
+    except (OSError, ValueError) as error:
+        return f"cannot be: {(isinstance(error, OSError) and error.strerror) or 'it is no path'}"
 
 
 def _listing(path: str, answers: Mapping[int, FileListing | MilkweedError]) -> str:
@@ -161,7 +170,7 @@ def _listing(path: str, answers: Mapping[int, FileListing | MilkweedError]) -> s
         if len({listing.path for listing in listings.values()}) != 1
         else next(iter(listings.values())).path
     )
-    head = f"{clip(shown, _NAME_MAX)}, {_hosts(list(listings))}:"
+    head = f"{quoted(shown, _NAME_MAX)}, {_hosts(list(listings))}:"
     entries = [
         _entry_line(newest[key])
         + (f"  [{_hosts(holders[key])}]" if len(holders[key]) < len(listings) else "")
@@ -192,7 +201,7 @@ def _same(entry: FileEntry) -> tuple[object, ...]:
 
 
 def _entry_line(entry: FileEntry) -> str:
-    name = clip(clean(entry.name).replace("\n", "\\n"), _NAME_MAX)
+    name = quoted(entry.name, _NAME_MAX)
     when = datetime.fromtimestamp(entry.modified_at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
     if entry.error:
         return f"{name}  ({entry.error})"
@@ -200,7 +209,7 @@ def _entry_line(entry: FileEntry) -> str:
         return f"{name}  {size_in_words(entry.size)}  {when}"
     if entry.kind == "directory":
         return f"{name}/"
-    return f"{name} -> {clip(entry.target, 100)}" if entry.kind == "link" else f"{name}  ({entry.kind})"
+    return f"{name} -> {quoted(entry.target, 100)}" if entry.kind == "link" else f"{name}  ({entry.kind})"
 
 
 def _hosts(hosts: Sequence[int]) -> str:
@@ -209,7 +218,7 @@ def _hosts(hosts: Sequence[int]) -> str:
 
 def _file_header(file: FileText, host: int) -> str:
     note = f", {file.note}" if file.note else ""
-    return f"[{clip(file.path, 300)} on host {host}, {size_in_words(file.size)}{note}]"
+    return f"[{quoted(file.path, 300)} on host {host}, {size_in_words(file.size)}{note}]"
 
 
 def _comparison(host: int, digests: Mapping[int, FileDigest | MilkweedError]) -> str:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
-from ..runtime.errors import InvalidArgument
+from ..runtime.errors import Conflict, InvalidArgument, NotFound
 from ..runtime.mesh import format_ranks
+from ..runtime.names import quoted
 from ..runtime.records import HostView, MeshSpec, MeshView
 from .arguments import MeshId, Why
 from .outcome import describe_item
@@ -46,6 +47,8 @@ LEASE_MINUTES_MAX = 7 * 24 * 60
 ALLOCATE_WAIT_S = 30.0
 _LIST_MAX = 20
 _HOSTS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 5, 10
+
+_RELEASED_BEFORE = "it was released before"
 
 
 @tool("mesh", read_only=True)
@@ -178,11 +181,21 @@ async def extend_lease(
 async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
     """Ends every run of a mesh and gives its hosts back. Output of its runs stays readable; other files
     that exist only on the hosts are lost: fetch_files first."""
-    found = await call.meshes.get(mesh)
+    try:
+        found = await call.meshes.get(mesh)
+    except NotFound:
+        if (before := await _last_of_name(call, mesh)) is None:
+            raise
+        return ReleaseResult(mesh=before.mesh, reason=_RELEASED_BEFORE)
     if (await found.view()).state == "released":
-        return ReleaseResult(mesh=found.id, reason="it was released before")
+        return ReleaseResult(mesh=found.id, reason=_RELEASED_BEFORE)
     await call.report(0, None, f"releasing {found.id}")
-    released = await found.release()
+    try:
+        released = await found.release()
+    except Conflict as error:
+        if error.code != "mesh_released":
+            raise
+        return ReleaseResult(mesh=found.id, reason="another call released it at the same time")
     return ReleaseResult(
         mesh=released.mesh,
         runs_ended=list(released.runs_ended[:50]),
@@ -190,6 +203,12 @@ async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
         output_directory=released.output_directory,
         next=f"read_run_output(run={released.runs_ended[0]!r}) still works." if released.runs_ended else "",
     )
+
+
+async def _last_of_name(call: Call, name: str) -> MeshView | None:
+    """The mesh that had this name last, of those that were released."""
+    every = await call.meshes.list(released=True)
+    return next((view for view in reversed(every) if view.spec.name == name), None)
 
 
 def describe_mesh(view: MeshView) -> MeshResult:
@@ -320,12 +339,12 @@ def _check_workspace_mode(mode: str) -> Literal["shared"]:
 
 
 def _check_workspace(workspace: str | None) -> str:
-    path = Path(os.path.abspath(os.path.expanduser(workspace or ".")))
-    if "\0" in str(path) or not path.is_dir():
-        what = "is a file" if "\0" not in str(path) and path.exists() else "does not exist"
+    path = os.path.abspath(os.path.expanduser(workspace or "."))
+    if not os.path.isdir(path):
+        what = "is a file" if os.path.exists(path) else "does not exist"
         raise InvalidArgument(
             "invalid_path",
-            f"workspace {str(path)[:300]!r} {what}",
+            f"workspace '{quoted(path)}' {what}",
             f"Name a directory of this machine, absolute or relative to {Path.cwd()}.",
         )
-    return str(path)
+    return path

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..runtime.mesh import format_ranks
 from ..runtime.records import Exit, OutputSlice, RankState, RankView, RunView
-from .reading import page_tail, text_of
+from .reading import notes_on, page_tail, text_of
 from .results import FailureGroup, FirstFailure, RunItem, RunResult, bounded
 from .selection import format_cursor
 from .verdicts import clean
@@ -54,7 +54,7 @@ def describe_run(
             return int(size * share)
 
         shown = groups[: max(1, room(_GROUPS_SHOWN))]
-        warnings = [clip(warning, room(300)) for warning in view.warnings[:5]]
+        warnings = [clip(warning, room(300)) for warning in (*view.warnings, *notes_on(slices))[:5]]
         if len(groups) > len(shown):
             warnings.append(f"{len(groups) - len(shown)} more groups of ranks failed in other ways")
         tail_room = room(_TAIL_AFTER_FAILURE if first is not None else _TAIL)

@@ -15,13 +15,13 @@ from ..runtime.records import RunRequest, RunView
 from .arguments import MeshId, Ranks, RunId, Why
 from .commands import check_env, check_script, split_command
 from .outcome import describe_item, describe_run, tail_bytes
-from .reading import Page, last_lines, page_forward, page_tail
+from .reading import Page, page_forward, page_tail
 from .registry import Call, Text, tool
 from .results import RunList, RunResult, bounded
 from .searching import search_output
 from .selection import CURSOR_MAX, format_cursor, parse_cursor, select_ranks
-from .verdicts import grep
-from .words import size_in_words
+from .verdicts import grep, name_ranks
+from .words import clip, size_in_words
 
 if TYPE_CHECKING:
     from ..runtime.client import Mesh
@@ -34,6 +34,9 @@ RUN_SECONDS_MAX = 7 * 24 * 3600
 _ANSWER_S = 3.0
 _LIST_MAX = 20
 _TAIL_LINE_BYTES = 256
+# A footer without its cursor.
+_FOOTER_BYTES = 100
+_NOTES_SHOWN = 3
 
 
 class RunOptions(BaseModel):
@@ -174,15 +177,15 @@ async def read_run_output(
     narrow = "read on by cursor, or choose ranks, grep or tail"
     if grep is not None:
         page = await search_output(call, found, run, chosen, offsets or {}, grep, tail, body_bytes)
-        return Text(_with_footer(page, view, "no line matches"))
+        return Text(_with_footer(page, view, "no line matches", max_bytes))
     if offsets is not None:
         share = max(4096, 2 * body_bytes)
         slices = await found.read_output(run, ranks=chosen, offsets=offsets, tail_bytes=None, max_bytes=share)
-        return Text(_with_footer(page_forward(slices, offsets, body_bytes, narrow), view, "nothing new"))
+        return Text(_with_footer(page_forward(slices, offsets, body_bytes), view, "nothing new", max_bytes))
     share = body_bytes if tail is None else min(256 * 1024, max(body_bytes, tail * _TAIL_LINE_BYTES))
     slices = await found.read_output(run, ranks=chosen, offsets=None, tail_bytes=share, max_bytes=share)
-    page = page_tail(slices if tail is None else last_lines(slices, tail), body_bytes, narrow)
-    return Text(_with_footer(page, view, "no output"))
+    page = page_tail(slices, body_bytes, narrow, lines=tail)
+    return Text(_with_footer(page, view, "no output", max_bytes))
 
 
 @tool("run", destructive=True, idempotent=True)
@@ -218,18 +221,23 @@ def _offsets(cursor: str | None, chosen: tuple[int, ...], view: RunView) -> dict
     return {rank: offset for rank, offset in offsets.items() if rank in chosen}
 
 
-def _with_footer(page: Page, view: RunView, nothing: str) -> str:
+def _with_footer(page: Page, view: RunView, nothing: str, max_bytes: int) -> str:
     parts = [page.text or f"({nothing})"]
     if page.earlier:
         parts.insert(
             0, f'[{size_in_words(page.earlier)} before this; cursor="start" reads from the beginning]'
         )
+    parts += [f"[{clip(note, 80)}]" for note in page.notes[: min(_NOTES_SHOWN, max_bytes // 500)]]
+    if page.waiting:
+        parts.append(f"[{clip(name_ranks(page.waiting), 60)}: on the next pages]")
     cursor = format_cursor(page.offsets)
+    if sum(len(part.encode()) for part in parts) + len(cursor) + _FOOTER_BYTES > max_bytes:
+        cursor = ""
     how = f'to read on: cursor="{cursor}"' if cursor else "to read on, choose fewer ranks"
     if view.ended_at is None:
         parts.append(f"[{view.run} is {view.state}; {how}]")
     elif page.more:
-        parts.append(f"[there is more; {how}]")
+        parts.append(f"[{'the line goes on' if page.in_line else 'there is more'}; {how}]")
     else:
         parts.append(f"[end of output; {view.run} is {view.state}]")
     return "\n".join(parts)

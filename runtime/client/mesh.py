@@ -6,6 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
+import anyio
 import anyio.to_thread
 
 from ..actor import Actor
@@ -39,6 +40,18 @@ class Keepers(Protocol):
     async def keeper(self, mesh: str, paths: MeshPaths) -> Connection: ...
 
 
+class _KeeperDied(Unavailable):
+    """The keeper died under a call; another one is there for the next."""
+
+
+async def _repeated(ask: Callable[[], Awaitable[T]]) -> T:
+    """The answer to what changes nothing: asked once more, where the keeper died under it."""
+    try:
+        return await ask()
+    except _KeeperDied:
+        return await ask()
+
+
 class Mesh:
     """One mesh, through its keeper."""
 
@@ -64,7 +77,11 @@ class Mesh:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Where the keeper dies under a call, the call may have had its effect: an error, not repeated."""
+        """Where the keeper dies under a call, the call may have had its effect: an error, not repeated.
+
+        Raises:
+            _KeeperDied: it died under the call.
+        """
         connection = await self._meshes.keeper(self.id, self._paths)
         try:
             return (
@@ -77,22 +94,38 @@ class Mesh:
                 raise
             if self._meshes.index.mesh(self.id).state == "released":
                 raise mesh_released(self.id) from None
-            raise Unavailable(
+            raise _KeeperDied(
                 "keeper_lost",
                 f"the keeper of {self.id} ended during the call",
                 "It is started again; look, then repeat.",
             ) from None
 
+    async def _look(
+        self,
+        cls: type[A],
+        method: Callable[Concatenate[A, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """A call that changes nothing."""
+        return await _repeated(lambda: self._call(cls, method, *args, **kwargs))
+
     async def view(self) -> MeshView:
         try:
-            return await self._call(MeshKeeper, MeshKeeper.view)
+            return await self._look(MeshKeeper, MeshKeeper.view)
         except Conflict:
             return self._meshes.index.mesh(self.id)
 
     async def wait_ready(self, timeout_s: float) -> MeshView:
         """The view once all hosts are ready or one is lost, or when the time is up."""
+        until = anyio.current_time() + timeout_s
+
+        async def wait() -> MeshView:
+            left = max(0.0, until - anyio.current_time())
+            return await self._call_within(left + CALL_S, MeshKeeper, MeshKeeper.wait_ready, left)
+
         try:
-            return await self._call_within(timeout_s + CALL_S, MeshKeeper, MeshKeeper.wait_ready, timeout_s)
+            return await _repeated(wait)
         except Conflict:
             return self._meshes.index.mesh(self.id)
 
@@ -120,11 +153,14 @@ class Mesh:
 
     async def runs(self) -> tuple[RunView, ...]:
         """Newest first; of a released mesh too."""
-        return self._meshes.index.runs(self.id)
+        try:
+            return await self._look(RunControl, RunControl.all)
+        except Conflict:
+            return self._meshes.index.runs(self.id)
 
     async def run(self, run: str) -> RunView:
         try:
-            return await self._call(RunControl, RunControl.view, run)
+            return await self._look(RunControl, RunControl.view, run)
         except Conflict:
             return self._meshes.index.run(run)
 
@@ -137,10 +173,16 @@ class Mesh:
         timeout_s: float,
     ) -> RunView:
         """The run when it is over, when it has printed (what matches `pattern`), or when the time is up."""
-        try:
+        ends = anyio.current_time() + timeout_s
+
+        async def wait() -> RunView:
+            left = max(0.0, ends - anyio.current_time())
             return await self._call_within(
-                timeout_s + CALL_S, RunControl, RunControl.wait, run, until, pattern, timeout_s
+                left + CALL_S, RunControl, RunControl.wait, run, until, pattern, left
             )
+
+        try:
+            return await _repeated(wait)
         except Conflict:
             return self._meshes.index.run(run)
 
@@ -162,7 +204,7 @@ class Mesh:
     ) -> tuple[OutputSlice, ...]:
         """A slice of each rank's output: from its offset, else the last `tail_bytes`, else from the start."""
         try:
-            return await self._call(
+            return await self._look(
                 Reader, Reader.output, run, ranks, dict(offsets or {}), tail_bytes, max_bytes
             )
         except Conflict:
@@ -193,15 +235,18 @@ class Mesh:
                     "run_not_found", f"nothing is running on {self.id}", "Call run_on_mesh, or list_runs."
                 )
             run = running[0].run
-        return await self._call_within(
-            timeout_s + CALL_S, Reader, Reader.stacks, run, ranks, native, locals, timeout_s
+        chosen = run
+        return await _repeated(
+            lambda: self._call_within(
+                timeout_s + CALL_S, Reader, Reader.stacks, chosen, ranks, native, locals, timeout_s
+            )
         )
 
     async def list_files(
         self, path: str, *, hosts: Sequence[int] | None = None, pattern: str | None = None, limit: int = 200
     ) -> dict[int, FileListing | MilkweedError]:
         """One listing or one error a host."""
-        return await self._call(Reader, Reader.list_files, path, hosts, pattern, limit)
+        return await self._look(Reader, Reader.list_files, path, hosts, pattern, limit)
 
     async def read_file(
         self,
@@ -214,15 +259,15 @@ class Mesh:
         grep: str | None = None,
         max_bytes: int = 8192,
     ) -> FileText:
-        return await self._call(Reader, Reader.read_file, path, host, offset, limit, tail, grep, max_bytes)
+        return await self._look(Reader, Reader.read_file, path, host, offset, limit, tail, grep, max_bytes)
 
     async def file_digests(
         self, path: str, *, hosts: Sequence[int] | None = None
     ) -> dict[int, FileDigest | MilkweedError]:
-        return await self._call(Reader, Reader.file_digests, path, hosts)
+        return await self._look(Reader, Reader.file_digests, path, hosts)
 
     async def file_chunk(self, path: str, *, host: int, offset: int, length: int) -> FileChunk:
-        return await self._call(Reader, Reader.file_chunk, path, host, offset, length)
+        return await self._look(Reader, Reader.file_chunk, path, host, offset, length)
 
     async def fetch(
         self,

@@ -68,8 +68,8 @@ class RunControl(Actor):
 
     @endpoint
     async def all(self) -> tuple[RunView, ...]:
-        """All runs of the mesh, newest first."""
-        return self._index.runs(self._keeper.mesh.mesh)
+        """All runs, newest first, as the keeper knows them: the index may be behind (a full disk)."""
+        return tuple(self._runs.view(view.run) for view in self._index.runs(self._keeper.mesh.mesh))
 
     @endpoint
     async def view(self, run: str) -> RunView:

@@ -15,6 +15,7 @@ import anyio.to_thread
 
 from ..daemon import spawn_daemon
 from ..errors import InvalidArgument, Unavailable
+from ..names import quoted
 from ..records import MeshSpec
 from . import namespaces
 from .base import HostHandle, HostPlace, SchedulerView
@@ -54,12 +55,14 @@ class LocalScheduler:
         for name, value in spec.options.items():
             if name not in _OPTIONS:
                 raise InvalidArgument(
-                    "invalid_argument", f"no option {name!r}; options: {', '.join(_OPTIONS)}", "Leave it out."
+                    "invalid_argument",
+                    f"no option '{quoted(name)}'; options: {', '.join(_OPTIONS)}",
+                    "Leave it out.",
                 )
             if value not in _OPTIONS[name]:
                 raise InvalidArgument(
                     "invalid_argument",
-                    f"{name} must be one of {', '.join(_OPTIONS[name])}, not {value!r}",
+                    f"{name} must be one of {', '.join(_OPTIONS[name])}, not '{quoted(value)}'",
                     "Call it with one of those.",
                 )
         if _isolated(spec):

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from importlib.metadata import entry_points
 
 from ..errors import InvalidArgument
+from ..names import quoted
 from .base import Scheduler
 from .local import LocalScheduler
 
@@ -32,6 +33,6 @@ def find(name: str) -> Scheduler:
             return scheduler
     raise InvalidArgument(
         "invalid_argument",
-        f"no scheduler {name!r}; schedulers here: {', '.join(names())}",
+        f"no scheduler '{quoted(name)}'; schedulers here: {', '.join(names())}",
         "Call list_schedulers.",
     )

@@ -8,11 +8,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from ..errors import InvalidArgument, NotFound
+from ..names import quoted
 
-__all__ = ["check_command", "check_directory", "nearest", "script_argv"]
+__all__ = ["check_command", "check_directory", "check_size", "nearest", "script_argv"]
 
 _DEFAULT_SHELL = ("/bin/bash", "-eo", "pipefail")
 _SHOWN = 3
+# The kernel's limits: of one string with its end, and what each costs besides; room for the program's name.
+_STRING_MAX = 128 * 1024
+_POINTER = 8
+_SPARE = 4096
+_FIRST_LINE = 256
 _DEFAULT_PATH = "/usr/local/bin:/usr/bin:/bin"
 
 
@@ -25,15 +31,15 @@ def check_directory(cwd: str) -> None:
     """
     if not os.path.exists(cwd):
         raise NotFound(
-            "file_not_found", f"the working directory {cwd} does not exist", "Give a cwd that exists."
+            "file_not_found", f"the working directory {quoted(cwd)} does not exist", "Give a cwd that exists."
         )
     if not os.path.isdir(cwd):
         raise InvalidArgument(
-            "invalid_path", f"the working directory {cwd} is not a directory", "Give another cwd."
+            "invalid_path", f"the working directory {quoted(cwd)} is not a directory", "Give another cwd."
         )
     if not os.access(cwd, os.X_OK):
         raise InvalidArgument(
-            "invalid_path", f"the working directory {cwd} may not be entered", "Give another cwd."
+            "invalid_path", f"the working directory {quoted(cwd)} may not be entered", "Give another cwd."
         )
 
 
@@ -55,6 +61,7 @@ def check_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], where: 
             similar = [
                 os.path.join(os.path.dirname(name), found)
                 for found in nearest(os.path.basename(name), siblings)
+                if found != os.path.basename(name)
             ]
             raise _not_found(name, where, reason, similar)
         return
@@ -74,6 +81,28 @@ def check_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], where: 
     )
 
 
+def check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Refuses a command whose words and variables are more than the kernel takes.
+
+    Raises:
+        InvalidArgument: with what is too large.
+    """
+    words = [len(os.fsencode(word)) + 1 for word in argv]
+    variables = {name: len(os.fsencode(f"{name}={value}")) + 1 for name, value in env.items()}
+    what = ""
+    if max(words, default=0) > _STRING_MAX:
+        what = f"a word of the command has {max(words) - 1:,} bytes; the most is {_STRING_MAX - 1:,}"
+    elif long := [name for name, size in variables.items() if size > _STRING_MAX]:
+        size = variables[long[0]] - 1
+        what = f"the variable {quoted(long[0], 60)} has {size:,} bytes; the most is {_STRING_MAX - 1:,}"
+    else:
+        total = sum(words) + sum(variables.values()) + _POINTER * (len(words) + len(variables) + 2)
+        if total > (most := os.sysconf("SC_ARG_MAX") - _SPARE):
+            what = f"the command and its environment have {total:,} bytes; the most is {most:,}"
+    if what:
+        raise InvalidArgument("invalid_argument", what, "Pass it in a file, or use script for shell text.")
+
+
 def script_argv(path: Path, text: str) -> tuple[str, ...]:
     """How to run a script: by its `#!` line, as the kernel reads it, else by bash with -e and pipefail."""
     first = text.split("\n", 1)[0]
@@ -91,11 +120,29 @@ def _refusal(path: str) -> str:
     if not os.path.exists(path):
         return "there is no such file"
     if os.path.isdir(path):
-        return f"{path} is a directory"
+        return f"{quoted(path)} is a directory"
     if not os.path.isfile(path):
-        return f"{path} is not a regular file"
+        return f"{quoted(path)} is not a regular file"
     if not os.access(path, os.X_OK):
-        return f"{path} is not executable (chmod +x, or name its interpreter)"
+        return f"{quoted(path)} is not executable (chmod +x, or name its interpreter)"
+    return _bad_interpreter(path)
+
+
+def _bad_interpreter(path: str) -> str:
+    """What is wrong with the program that a script's `#!` line names; empty for what has no such line."""
+    try:
+        with open(path, "rb") as file:
+            line = file.read(_FIRST_LINE).split(b"\n")[0]
+    except OSError:
+        return ""
+    words = line[2:].split() if line.startswith(b"#!") else []
+    if not words:
+        return ""
+    if line.endswith(b"\r") and not os.path.exists(os.fsdecode(line[2:].strip(b" \t"))):
+        return f"the #! line of {quoted(path)} ends in a carriage return (lines of Windows: convert it)"
+    interpreter = os.fsdecode(words[0])
+    if interpreter.startswith("/") and not os.path.exists(interpreter):
+        return f"its interpreter {quoted(interpreter)} is missing (the #! line of {quoted(path)})"
     return ""
 
 
@@ -113,7 +160,7 @@ def _executables(folders: Iterable[str]) -> list[str]:
 
 
 def _not_found(name: str, where: str, reason: str, similar: Sequence[str]) -> NotFound:
-    cause = f"no command {name!r}{where}"
+    cause = f"no command '{quoted(name)}'{where}"
     if reason:
         cause += f": {reason}"
     if similar:

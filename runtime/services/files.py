@@ -13,8 +13,9 @@ from ..actor import Actor, endpoint
 from ..agent.context import HostContext
 from ..errors import Unavailable
 from ..file_records import FileChunk, FileDigest, FileEntry, FileListing, FileText
+from ..names import quoted
 from .listing import list_path, stat_path
-from .opening import explain
+from .opening import explain, named_path
 from .reading import Bounds, digest_file, read_chunk, read_text
 
 __all__ = ["Files"]
@@ -94,12 +95,12 @@ class Files(Actor):
         try:
             with anyio.fail_after(self._timeout_s):
                 return await anyio.to_thread.run_sync(
-                    work, path, bounds, abandon_on_cancel=True, limiter=self._threads
+                    lambda: work(named_path(path), bounds), abandon_on_cancel=True, limiter=self._threads
                 )
         except TimeoutError:
             raise Unavailable(
                 "deadline_exceeded",
-                f"{path} did not answer within {self._timeout_s:g} s: its file system may hang",
+                f"{quoted(path)} did not answer within {self._timeout_s:g} s: its file system may hang",
                 "See what is mounted there with a run of `mount` or `df`.",
             ) from None
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ from ..agent.hook_protocol import clear_stack_files
 from ..agent.ptree import Process, Tree, read_process, snapshot
 from ..codec import to_json
 from ..errors import NotFound, Unavailable
+from ..filesystems import is_full
 from ..mesh import format_ranks
 from ..output import Layout, output_file, read_slice
 from ..records import EndReason, Exit, HostPlan, OutputSlice, ProcPlan
@@ -31,6 +33,7 @@ __all__ = ["HostRun"]
 _STRAGGLER_GRACE_S = 0.5
 _TIMEOUT_GRACE_S = 2.0
 _LOOK_S = 0.1
+_DISK_FULL = "the disk of its output was full when it failed"
 _SUMMARY_BYTES = 256 * 1024
 
 
@@ -55,6 +58,7 @@ class HostRun:
         self._launched: dict[int, Process] = {}
         self._ended_by: dict[int, EndReason] = {}
         self._ending: EndReason | None = None
+        self._failed_on_full_disk: set[int] = set()
         self._mains_ended = anyio.Event()
 
     @property
@@ -152,6 +156,8 @@ class HostRun:
     def _exited(self, proc: _Proc, ending: Exit) -> None:
         rank = proc.plan.rank
         proc.exit = replace(ending, ended_by=self._ended_by.get(rank))
+        if not proc.exit.ok and proc.exit.ended_by is None and is_full(self.directory):
+            self._failed_on_full_disk |= {rank, *self.plan.child_ranks}
         if self.plan.child_ranks:
             self._launcher_exited(proc.plan, proc.exit)
         self._say("rank_exited", rank, pid=proc.child.pid if proc.child else None, ending=proc.exit)
@@ -285,7 +291,8 @@ class HostRun:
         label = self.label(rank)
         proc = self._procs.get(rank)
         ended = proc.exit is not None if proc is not None else self._mains_ended.is_set()
-        return self._slice(label, rank, offset, tail_bytes, max_bytes, ended=ended)
+        found = self._slice(label, rank, offset, tail_bytes, max_bytes, ended=ended)
+        return replace(found, note=_DISK_FULL) if rank in self._failed_on_full_disk else found
 
     def _slice(
         self,
@@ -311,5 +318,8 @@ class HostRun:
 
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, OSError):
+        if error.errno == errno.ENOEXEC:
+            hint = "it has no #! line and is no program of this machine: name its interpreter"
+            return f"{error.strerror}: {hint}"
         return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
     return str(error)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from ..errors import InvalidArgument
 from ..file_records import FileEntry, FileListing
+from ..names import quoted
 from .opening import explain, kind_of
 
 __all__ = ["list_path", "stat_path"]
@@ -27,15 +28,23 @@ class _Search:
     def __init__(self, deadline: float) -> None:
         self.deadline = deadline
         self.seen = 0
-        self.note = ""
+        self.skipped = 0
+        self._stopped = ""
+
+    @property
+    def note(self) -> str:
+        closed = f"{self.skipped:,} entries below could not be looked at" if self.skipped else ""
+        return "; ".join(filter(None, (self._stopped, closed)))
 
     def goes_on(self) -> bool:
         self.seen += 1
         if self.seen > _MAX_SEEN:
-            self.note = f"stopped after {_MAX_SEEN:,} entries; narrow the pattern or list a directory below"
+            self._stopped = (
+                f"stopped after {_MAX_SEEN:,} entries; narrow the pattern or list a directory below"
+            )
         elif not self.seen % 256 and time.monotonic() > self.deadline:
-            self.note = f"stopped after {self.seen:,} entries, the time was up; list a directory below"
-        return not self.note
+            self._stopped = f"stopped after {self.seen:,} entries, the time was up; list a directory below"
+        return not self._stopped
 
 
 def list_path(path: str, pattern: str | None, limit: int, deadline: float) -> FileListing:
@@ -106,7 +115,7 @@ def _matching(path: str, pattern: str | None, search: _Search) -> Iterator[str]:
     if ".." in parts:
         raise InvalidArgument(
             "invalid_argument",
-            f"the pattern {pattern!r} leads out of the directory",
+            f"the pattern '{quoted(pattern or '')}' leads out of the directory",
             "List the other directory.",
         )
     matchers: list[Matcher | None] = [
@@ -132,9 +141,10 @@ def _walk(
     except OSError:
         if not prefix:
             raise
+        search.skipped += 1
         return
     with entries:
-        for entry in entries:
+        for entry in _readable(entries, search):
             if not search.goes_on():
                 return
             following: set[int] = set()
@@ -147,5 +157,22 @@ def _walk(
             if len(matchers) in following:
                 yield prefix + entry.name
                 following.discard(len(matchers))
-            if following and depth and entry.is_dir(follow_symlinks=False):
+            if following and depth and _is_directory(entry, search):
                 yield from _walk(entry.path, f"{prefix}{entry.name}/", following, matchers, search, depth - 1)
+
+
+def _readable(entries: Iterator[os.DirEntry[str]], search: _Search) -> Iterator[os.DirEntry[str]]:
+    """Entries up to where the directory can be read: one of a process that ends stops in the middle."""
+    try:
+        yield from entries
+    except OSError:
+        search.skipped += 1
+
+
+def _is_directory(entry: os.DirEntry[str], search: _Search) -> bool:
+    """Whether it is one to go on in; what may not be looked at, or has gone, is counted and left."""
+    try:
+        return entry.is_dir(follow_symlinks=False)
+    except OSError:
+        search.skipped += 1
+        return False

@@ -11,8 +11,9 @@ from itertools import islice
 
 from ..errors import InvalidArgument, MilkweedError, NotFound
 from ..file_records import FileKind
+from ..names import parse_name, quoted
 
-__all__ = ["explain", "kind_of", "open_regular"]
+__all__ = ["explain", "kind_of", "named_path", "open_regular"]
 
 _MAX_NAMES = 20_000
 _KINDS: tuple[tuple[int, FileKind], ...] = (
@@ -29,6 +30,19 @@ _KINDS: tuple[tuple[int, FileKind], ...] = (
 def kind_of(mode: int) -> FileKind:
     """The kind of file that a `st_mode` tells."""
     return next((kind for bits, kind in _KINDS if stat.S_IFMT(mode) == bits), "unknown")
+
+
+def named_path(path: str) -> str:
+    r"""The path that is meant: as it is written, or with its escapes (`bad\xffname`) where only that exists.
+
+    Blocks as the file system does.
+    """
+    try:
+        if os.path.lexists(path) or not os.path.lexists(meant := parse_name(path)):
+            return path
+    except ValueError:
+        return path
+    return meant
 
 
 @contextmanager
@@ -55,10 +69,14 @@ def open_regular(path: str) -> Iterator[tuple[int, os.stat_result]]:
 def _refuse_special(path: str, status: os.stat_result) -> None:
     kind = kind_of(status.st_mode)
     if kind == "directory":
-        raise InvalidArgument("invalid_path", f"{path} is a directory", "List it, or name a file in it.")
+        raise InvalidArgument(
+            "invalid_path", f"{quoted(path)} is a directory", "List it, or name a file in it."
+        )
     if kind != "file":
         raise InvalidArgument(
-            "invalid_path", f"{path} is a {kind}", "Only regular files are read; use a run for anything else."
+            "invalid_path",
+            f"{quoted(path)} is a {kind}",
+            "Only regular files are read; use a run for anything else.",
         )
 
 
@@ -80,10 +98,10 @@ def explain(error: OSError | ValueError, path: str) -> MilkweedError:
         )
     if isinstance(error, OSError):
         return InvalidArgument(
-            "invalid_path", f"cannot read {path[:300]}: {error.strerror or error}", "List what is above it."
+            "invalid_path", f"cannot read {quoted(path)}: {error.strerror or error}", "List what is above it."
         )
     return InvalidArgument(
-        "invalid_path", f"no path: {path[:100]!r} ({error})", "Name a file or a directory."
+        "invalid_path", f"no path: '{quoted(path)}' ({quoted(str(error))})", "Name a file or a directory."
     )
 
 
@@ -98,8 +116,10 @@ def _denied(path: str) -> str:
         needed = os.X_OK if part != path else os.R_OK
         if not os.access(part, needed, effective_ids=os.access in os.supports_effective_ids):
             mode = stat.filemode(status.st_mode)
-            return f"{part} is {mode}, owned by uid {status.st_uid} gid {status.st_gid}; we are uid {me}"
-    return f"{path} (we are uid {me})"
+            return (
+                f"{quoted(part)} is {mode}, owned by uid {status.st_uid} gid {status.st_gid}; we are uid {me}"
+            )
+    return f"{quoted(path)} (we are uid {me})"
 
 
 def _parents(path: str) -> list[str]:
@@ -117,15 +137,17 @@ def _not_found(path: str) -> NotFound:
     while not os.path.isdir(directory) and directory != os.path.dirname(directory):
         if os.path.lexists(directory):
             return NotFound(
-                "file_not_found", f"no {path}; {directory} is not a directory", "List what is above it."
+                "file_not_found",
+                f"no {quoted(path)}; {quoted(directory)} is not a directory",
+                "List what is above it.",
             )
         directory, missing = os.path.split(directory)
     if os.path.islink(os.path.join(directory, missing)):
         target = os.readlink(os.path.join(directory, missing))
         return NotFound(
             "file_not_found",
-            f"{os.path.join(directory, missing)} is a link to {target}, which is missing",
-            f"List {directory}.",
+            f"{quoted(os.path.join(directory, missing))} is a link to {quoted(target)}, which is missing",
+            f"List {quoted(directory)}.",
         )
     try:
         with os.scandir(directory) as entries:
@@ -133,5 +155,7 @@ def _not_found(path: str) -> NotFound:
     except OSError:
         names = []
     near = difflib.get_close_matches(missing, names, n=5, cutoff=0.5) or sorted(names)[:5]
-    there = f"nearest: {', '.join(near)}" if near else "it is empty"
-    return NotFound("file_not_found", f"no {path}; in {directory} {there}", f"List {directory}.")
+    there = f"nearest: {', '.join(quoted(name) for name in near)}" if near else "it is empty"
+    return NotFound(
+        "file_not_found", f"no {quoted(path)}; in {quoted(directory)} {there}", f"List {quoted(directory)}."
+    )

@@ -13,6 +13,7 @@ from threading import Event
 
 from ..errors import InvalidArgument, Unavailable
 from ..file_records import FileChunk, FileDigest, FileText
+from ..names import quoted
 from ..patterns import LinePattern, compile_pattern
 from .opening import open_regular
 
@@ -21,6 +22,9 @@ __all__ = ["MAX_CHUNK", "Bounds", "digest_file", "read_chunk", "read_text"]
 MAX_CHUNK = 1024 * 1024
 _BLOCK = 256 * 1024
 _SNIFF = 8192
+_NO_FILE_IS_LONGER = 1 << 62
+# What is read of a kernel file, which does not tell its size.
+_KERNEL_FILE = 4 * MAX_CHUNK
 _HEX_BYTES = 64
 _MAX_MATCH = 1000
 _MAX_SCAN = 512 * 1024 * 1024
@@ -87,6 +91,7 @@ def read_text(
             raise InvalidArgument(
                 "invalid_argument", f"{name}={value}; it must be at least {least}", "Call it with that."
             )
+    offset = min(offset, _NO_FILE_IS_LONGER)
     pattern = compile_pattern(grep) if grep is not None else None
     with open_regular(path) as (fd, status):
         file = _File(path, fd, status)
@@ -153,9 +158,20 @@ def _whole(data: bytes, *, at_line: bool) -> bytes:
     return data
 
 
+def _blocks_of(fd: int, most: int) -> Iterator[bytes]:
+    """A file from its beginning to its end, or so far."""
+    at = 0
+    while at < most and (block := _pread(fd, _BLOCK, at)):
+        at += len(block)
+        yield block
+
+
 def _read_tail(file: _File, lines: int, max_bytes: int) -> FileText:
     size = file.status.st_size
     start, data = size, b""
+    if not size:
+        data = b"".join(_blocks_of(file.fd, _KERNEL_FILE))
+        size = len(data)
     while start > 0 and len(data) <= max_bytes and data.removesuffix(b"\n").count(b"\n") < lines:
         step = min(65536, start)
         start -= step
@@ -299,7 +315,7 @@ def digest_file(path: str, bounds: Bounds) -> FileDigest:
                 if bounds.reached():
                     raise Unavailable(
                         "deadline_exceeded",
-                        f"{path} is read too slowly to be compared",
+                        f"{quoted(path)} is read too slowly to be compared",
                         "Compare it with a run of sha256sum.",
                     )
                 block = _pread(fd, min(_BLOCK, start + length - at), at)

@@ -17,9 +17,10 @@ from ..actor import Actor, endpoint
 from ..agent.capping import CapPolicy, OutputCap
 from ..agent.context import HostContext
 from ..errors import Conflict, NotFound, Unavailable
+from ..names import quoted
 from ..patterns import LinePattern, compile_pattern
 from ..records import EndReason, HostPlan, OutputSlice
-from .commands import check_command, check_directory, script_argv
+from .commands import check_command, check_directory, check_size, script_argv
 from .host_run import HostRun
 from .rank_env import environment
 
@@ -65,7 +66,7 @@ class Runs(Actor):
 
         Raises:
             NotFound: file_not_found (the working directory), command_not_found (with the nearest ones).
-            InvalidArgument: the working directory is none, or the command is empty.
+            InvalidArgument: the working directory is none, or the command is empty or too large.
         """
         checked = set()
         for proc in plan.procs:
@@ -76,6 +77,7 @@ class Runs(Actor):
                 checked.add(key)
                 check_directory(cwd)
                 check_command(argv, cwd, env, f" on {self._context.name}")
+                check_size(argv, env)
 
     @endpoint
     async def start(self, plan: HostPlan) -> None:
@@ -247,7 +249,7 @@ class Runs(Actor):
             recent = ", ".join(list(self._runs)[-_RECENT:]) or "none"
             raise NotFound(
                 "run_not_found",
-                f"no run {run!r} on {self._context.name}; its last ones: {recent}",
+                f"no run '{quoted(run)}' on {self._context.name}; its last ones: {recent}",
                 "Call list_runs.",
             )
         return self._runs[run]

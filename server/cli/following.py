@@ -31,7 +31,7 @@ async def follow(mesh: Mesh, run: str, ranks: str | None = None) -> RunView:
         slices = await mesh.read_output(
             run, ranks=tuple(offsets), offsets=offsets, tail_bytes=None, max_bytes=_PIECE_BYTES
         )
-        page = page_forward(slices, offsets, _PIECE_BYTES, f"milkweed logs {run}")
+        page = page_forward(slices, offsets, _PIECE_BYTES)
         offsets = dict(page.offsets)
         if page.text:
             print(page.text, flush=True)

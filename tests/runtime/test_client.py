@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import signal
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -258,6 +259,34 @@ async def test_a_killed_keeper_comes_back_and_knows_what_happened_meanwhile(
             await anyio.sleep(0.02)
     assert (view.state, view.ranks[0].exit and view.ranks[0].exit.code) == ("failed", 3)
     assert (await mesh.view()).state == "ready"
+
+
+async def test_a_wait_goes_on_when_the_keeper_dies_under_it(mesh: Mesh, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    os.mkfifo(go)
+    run = (await mesh.start_run(RunRequest((), "single", script=f"cat {go}"))).run
+    await pids_of(mesh, run)
+    keeper = keeper_of(mesh.id)
+    assert keeper is not None
+    ended: list[RunView] = []
+
+    async def wait() -> None:
+        ended.append(await mesh.wait_run(run, timeout_s=20))
+
+    with anyio.fail_after(30):
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await anyio.wait_all_tasks_blocked()
+            os.kill(keeper, signal.SIGKILL)
+            await eventually(lambda: keeper_of(mesh.id) not in (None, keeper))
+            await anyio.to_thread.run_sync(go.write_text, "x\n")
+    assert [view.state for view in ended] == ["succeeded"]
+
+
+async def test_runs_are_listed_as_the_keeper_knows_them(meshes: Meshes, mesh: Mesh) -> None:
+    view = await finished(mesh, RunRequest(("true",)))
+    meshes.index.put_run(replace(view, state="running", ended_at=None))
+    assert [one.state for one in await mesh.runs()] == ["succeeded"]
 
 
 async def still_there(mesh: Mesh, run: str) -> RunView:

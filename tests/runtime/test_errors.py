@@ -18,6 +18,7 @@ COMPUTED = {
     ("Unavailable", "runtime/client/meshes.py"): {"disk_full", "allocation_failed"},
     ("Unavailable", "runtime/keeper/allocation.py"): {"disk_full", "directory_unusable"},
     ("Unavailable", "runtime/fetching.py"): {"disk_full", "directory_unusable"},
+    ("Unavailable", "runtime/index.py"): {"disk_full", "directory_unusable"},
 }
 
 

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -103,3 +106,20 @@ def test_an_index_of_another_version_is_said_so(index: Index, tmp_path: Path) ->
     database.close()
     with pytest.raises(Unavailable, match="it has version 99, this Milkweed reads version"):
         Index(tmp_path / "index.sqlite")
+
+
+def test_a_directory_that_cannot_be_written_is_told_from_a_broken_index(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(Unavailable, match="directory_unusable: the directory /proc is not writable"):
+        Index(Path("/proc/index.db"))
+
+    def full(**_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(tempfile, "TemporaryFile", full)
+    with pytest.raises(Unavailable, match=r"disk_full: .* No space left on device. Make room"):
+        Index(Path("/proc/index.db"))
+    (tmp_path / "index.db").write_bytes(b"not a database, but long enough to be looked at" * 100)
+    with pytest.raises(Unavailable, match="index_unreadable"):
+        Index(tmp_path / "index.db")

@@ -19,6 +19,7 @@ EXTENT = Extent(hosts=2, gpus=4)
         ("0-2,7", (0, 1, 2, 7)),
         ("7,0", (0, 7)),
         ("hosts=1", (4, 5, 6, 7)),
+        ("0" * 5001, (0,)),
         ("gpus=0", (0, 4)),
         ("hosts=1,gpus=0-1", (4, 5)),
         ("hosts=0-1,gpus=0,2", (0, 2, 4, 6)),
@@ -39,6 +40,8 @@ def test_a_selection_names_ranks(text: str | None, ranks: tuple[int, ...]) -> No
         ("cores=1", "dimensions are hosts, gpus"),
         ("0,hosts=1", "cannot read"),
         ("hosts=", "cannot read"),
+        ("hosts=0,hosts=1", "the dimension hosts is named twice"),
+        ("9" * 5001, "rank_not_found: no rank 999999999999999999..."),
     ],
 )
 def test_a_wrong_selection_says_what_there_is(text: str, says: str) -> None:

@@ -47,7 +47,12 @@ def run_directory(tmp_path: Path) -> Path:
 
 
 def read(
-    run_directory: Path, offset: int | None = None, tail: int | None = None, limit: int = 64 * 1024
+    run_directory: Path,
+    offset: int | None = None,
+    tail: int | None = None,
+    limit: int = 64 * 1024,
+    *,
+    ended: bool = False,
 ) -> OutputSlice:
     return read_slice(
         run_directory.parents[1],
@@ -57,7 +62,7 @@ def read(
         offset=offset,
         tail_bytes=tail,
         max_bytes=limit,
-        ended=False,
+        ended=ended,
     )
 
 
@@ -106,6 +111,20 @@ def grow(file: CappedFile, count: int, first: int = 0, batch: int = 512) -> None
 def test_an_output_that_is_not_there_is_empty(run_directory: Path) -> None:
     piece = read(run_directory)
     assert (piece.data, piece.start, piece.next, piece.size) == (b"", 0, 0, 0)
+
+
+def test_what_a_program_did_to_its_output_file_is_said(run_directory: Path) -> None:
+    path = run_directory / "rank-0.out"
+    path.write_bytes(b"0123456789")
+    assert read(run_directory, 10).note == ""
+    os.truncate(path, 3)
+    assert read(run_directory, 10).note == "the program truncated its own output"
+    path.unlink()
+    assert read(run_directory).note == ""
+    assert read(run_directory, ended=True).note == "its output file was removed"
+    path.mkdir()
+    piece = read(run_directory)
+    assert (piece.data, piece.size, piece.note) == (b"", 0, "its output file was replaced by something else")
 
 
 def test_reading_by_offset_and_tail(run_directory: Path) -> None:

@@ -62,12 +62,14 @@ def test_a_whole_number_serves_as_an_integer_however_it_is_written() -> None:
     assert "got 2.5" in refused(name="ab", hosts=2.5)
 
 
-def test_null_means_not_given_where_there_is_a_default() -> None:
-    assert ARGUMENTS.check({"name": "ab", "hosts": None, "env": None})["hosts"] == 1
+def test_null_is_taken_where_it_is_declared_and_refused_elsewhere() -> None:
+    assert ARGUMENTS.check({"name": "ab", "env": None})["env"] is None
+    assert "hosts must be an integer" in refused(name="ab", hosts=None)
+    assert "got null" in refused(name="ab", hosts=None)
 
 
 def test_null_for_a_required_argument_is_refused() -> None:
-    assert "name must be text of the form [a-z]{1,3}, got None" in refused(name=None)
+    assert "name must be text of the form [a-z]{1,3}, got null" in refused(name=None)
 
 
 @pytest.mark.parametrize(

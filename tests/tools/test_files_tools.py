@@ -110,7 +110,7 @@ async def test_odd_entries_are_named(ask: Ask, hosts: Hosts) -> None:
     lines = (await ask("list_remote_files", mesh="demo", hosts="0")).text.splitlines()
     assert lines[1:] == [
         "link -> /data",
-        "new\\nline  (fifo)",
+        "new\\nline\\x1b[1m  (fifo)",
         "null  (character device)",
         "secret  (Permission denied)",
     ]
@@ -187,3 +187,11 @@ async def test_a_destination_that_is_a_file_is_refused(ask: Ask, hosts: Hosts, t
         with pytest.raises(InvalidArgument):
             await ask("fetch_files", mesh="demo", path="a", destination=destination)
     assert not hosts.asked
+
+
+@pytest.mark.parametrize("destination", ["/dev/null/x", "x" * 5000, "/tmp/" + "y/" * 3000, "a\0b"])
+async def test_a_destination_that_cannot_be_is_refused(ask: Ask, hosts: Hosts, destination: str) -> None:
+    with pytest.raises(InvalidArgument, match="invalid_path: destination ") as caught:
+        await ask("fetch_files", mesh="demo", path="out", destination=destination)
+    assert len(str(caught.value)) < 400
+    assert hosts.asked == []

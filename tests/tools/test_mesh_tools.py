@@ -152,6 +152,19 @@ async def test_a_release_tells_what_it_ended(ask: Ask, meshes: FakeMeshes, mesh:
     assert result.content()["state"] == "released"
     again = await ask("release_mesh", mesh=mesh.id)
     assert again.reason == "it was released before"
+    by_name = await ask("release_mesh", mesh="demo")
+    assert (by_name.mesh, by_name.state, by_name.reason) == (mesh.id, "released", "it was released before")
+
+
+async def test_of_two_releases_at_once_both_are_answered(
+    ask: Ask, mesh: FakeMesh, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lose() -> None:
+        raise Conflict("mesh_released", f"{mesh.id} was released", "Call allocate_mesh for a new one.")
+
+    monkeypatch.setattr(mesh, "release", lose)
+    result = await ask("release_mesh", mesh="demo")
+    assert (result.mesh, result.state, result.processes_ended) == (mesh.id, "released", 0)
 
 
 async def test_an_unknown_mesh_is_an_error_that_names_the_others(ask: Ask, mesh: FakeMesh) -> None:
@@ -169,3 +182,8 @@ async def test_schedulers_are_told_with_the_reason(ask: Ask) -> None:
     local, slurm = (await ask("list_schedulers")).schedulers
     assert (local.scheduler, local.available) == ("local", True)
     assert slurm.reason == "there is no sbatch here"
+
+
+async def test_a_workspace_with_an_impossible_name_is_refused(ask: Ask) -> None:
+    with pytest.raises(InvalidArgument, match=r"invalid_path: workspace .* does not exist"):
+        await ask("allocate_mesh", name="demo", workspace="x" * 5000)

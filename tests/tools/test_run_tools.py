@@ -136,7 +136,7 @@ async def test_runs_are_listed(ask: Ask, mesh: FakeMesh) -> None:
 async def test_a_released_mesh_runs_nothing(ask: Ask, mesh: FakeMesh) -> None:
     await ask("release_mesh", mesh="demo")
     with pytest.raises(Conflict, match="mesh_released"):
-        await ask("run_on_mesh", mesh="demo", command="true")
+        await ask("run_on_mesh", mesh=mesh.id, command="true")
 
 
 async def test_an_unknown_run_is_an_error(ask: Ask, mesh: FakeMesh) -> None:
@@ -239,3 +239,38 @@ async def test_nasty_output_is_read_in_little(
     text = (await ask("read_run_output", run=run, **more)).text
     assert len(text.encode("utf-8", "replace")) <= 8000
     assert "\x1b" not in text
+
+
+async def test_long_lines_are_read_in_full_page_by_page(
+    ask: Ask, mesh: FakeMesh, running: list[FakeRun]
+) -> None:
+    run = await written(ask, running, b"x" * 20_000 + b"\n" + "\u2603".encode() * 3000 + b"\n")
+    for max_bytes in (500, 8000):
+        cursor, seen, footer = "start", "", ""
+        while "end of output" not in footer:
+            text = (await ask("read_run_output", run=run, ranks="0", cursor=cursor, max_bytes=max_bytes)).text
+            assert len(text.encode()) <= max_bytes
+            body, _, footer = text.rpartition("\n")
+            seen += body
+            cursor = footer.partition('cursor="')[2].removesuffix('"]')
+        assert seen == "x" * 20_000 + "\u2603" * 3000
+
+
+async def test_ranks_that_do_not_fit_come_on_later_pages(
+    ask: Ask, mesh: FakeMesh, running: list[FakeRun]
+) -> None:
+    run = await written(ask, running, *(letter * 2000 + b"\n" for letter in (b"a", b"b", b"c", b"d")))
+    text = (await ask("read_run_output", run=run, cursor="start", max_bytes=500)).text
+    assert "[ranks 1-3: on the next pages]\n[the line goes on; " in text
+
+
+async def test_a_script_that_bash_cannot_read_fails_alike_on_all_hosts(
+    ask: Ask, mesh: FakeMesh, running: list[FakeRun]
+) -> None:
+    said = "/s/meshes/mesh-a-b2c/hosts/%d/runs/run-7qd/script: line 2: syntax error: unexpected end of file\n"
+    result = await ask("run_on_mesh", mesh="demo", script="if then", wait_s=0)
+    running[-1].output.update((rank, (said % (rank // 2)).encode()) for rank in range(4))
+    end_run(running[-1], "failed", Exit(code=2))
+    ended = await ask("wait_for_run", run=result.run)
+    assert [group.ranks for group in ended.failure_groups] == ["0-3"]
+    assert ended.output_tail == "ranks 0-3:\nscript: line 2: syntax error: unexpected end of file"

@@ -1,8 +1,9 @@
 """Judgements as pure functions of what was recorded: no process, no file."""
 
-from .cleaning import clean
+from .cleaning import clean, finished_end, part
 from .failures import FailureGroup, RankFailure, exit_in_words, first_failure, group_failures
 from .folding import fold, format_gap, name_ranks
+from .frames import without_host
 from .searching import grep
 from .stack_report import render
 from .stacks import StackGroup, group_stacks, verdict
@@ -15,6 +16,7 @@ __all__ = [
     "StackGroup",
     "clean",
     "exit_in_words",
+    "finished_end",
     "first_failure",
     "fold",
     "format_gap",
@@ -23,6 +25,8 @@ __all__ = [
     "group_stacks",
     "name_ranks",
     "parse_failure",
+    "part",
     "render",
     "verdict",
+    "without_host",
 ]

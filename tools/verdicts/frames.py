@@ -8,13 +8,20 @@ from itertools import groupby
 
 from ...runtime.records import Frame
 
-__all__ = ["is_library", "is_native", "place", "short_path", "split_runs"]
+__all__ = ["is_library", "is_native", "place", "short_path", "split_runs", "without_host"]
 
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3[\d.]*/|^<(?!string|stdin|ipython)|^/usr/lib/"
 )
 _NATIVE = re.compile(r"\.so(?:\.[\d.]+)?$|^\[|^$")
+# A path has few and short parts: bounds that keep the search linear.
+_SCRIPT = re.compile(r"(?:/[^\s:\"'/]{1,255}){0,12}/hosts/\d{1,6}/runs/run-\w{1,20}/script(?![\w./-])")
 _PACKAGE = re.compile(r".*/(?:(?:site|dist)-packages|lib(?:64)?/python3[\d.]*)/")
+
+
+def without_host(text: str) -> str:
+    """A text in which the script of a run is `script`: its path is another one on each host."""
+    return _SCRIPT.sub("script", text) if "/hosts/" in text else text
 
 
 def is_native(file: str) -> bool:
@@ -29,6 +36,7 @@ def is_library(file: str) -> bool:
 
 def short_path(file: str, workspace: str = "") -> str:
     """A path relative to the workspace or the package directory it is in."""
+    file = without_host(file)
     root = workspace.rstrip("/") + "/"
     if is_library(file):
         return _PACKAGE.sub("", file) if not is_native(file) else file.rsplit("/", 1)[-1]

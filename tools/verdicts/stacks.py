@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from ...runtime.records import Frame, ProcessStacks, ThreadStack
 from .folding import name_ranks
-from .frames import is_library, is_native, place
+from .frames import is_library, is_native, place, without_host
 from .waits import Wait, find_wait
 
 __all__ = ["StackGroup", "group_stacks", "innermost_user", "main_thread", "stack_key", "verdict"]
@@ -61,7 +61,7 @@ def stack_key(process: ProcessStacks) -> tuple[object, ...]:
     return (
         process.os_state in _STOPPED,
         *(
-            (_name(frame), frame.file, 0 if is_library(frame.file) else frame.line)
+            (_name(frame), without_host(frame.file), 0 if is_library(frame.file) else frame.line)
             for frame in thread.frames
             if not is_native(frame.file)
         ),

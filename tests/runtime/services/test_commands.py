@@ -9,7 +9,13 @@ from pathlib import Path
 import pytest
 
 from milkweed.runtime.errors import InvalidArgument, MilkweedError, NotFound
-from milkweed.runtime.services.commands import check_command, check_directory, nearest, script_argv
+from milkweed.runtime.services.commands import (
+    check_command,
+    check_directory,
+    check_size,
+    nearest,
+    script_argv,
+)
 
 
 @pytest.fixture
@@ -94,3 +100,26 @@ def test_few_and_only_similar_names_are_offered() -> None:
     assert nearest("pyton", ["python", "python3", "python3.11", "pytest", "ls"])[0] == "python"
     assert len(nearest("a1", [f"a{n}" for n in range(20)])) <= 3
     assert nearest("zzz", ["ls"]) == []
+
+
+def test_a_script_whose_interpreter_is_missing_is_refused(place: Path) -> None:
+    script = place / "train.sh"
+    script.write_bytes(b"#!/no/such/python -u\nprint()\n")
+    told = refusal(place, "./train.sh")
+    assert "its interpreter /no/such/python is missing" in told
+    assert "nearest" not in told
+    script.write_bytes(b"#!/bin/sh\r\nls\r\n")
+    assert "ends in a carriage return" in refusal(place, "./train.sh")
+    script.write_bytes(b"#!/bin/sh -e\nls\n")
+    check_command(["./train.sh"], str(place), {})
+
+
+def test_a_command_that_the_kernel_would_not_take_is_refused() -> None:
+    check_size(["x", "y" * 131_071], {"A": "b"})
+    for argv, env, told in (
+        (["x", "y" * 131_072], {}, "a word of the command has 131,072 bytes; the most is 131,071"),
+        (["x"], {"LONG": "y" * 131_072}, "the variable LONG has 131,077 bytes"),
+        (["x", *["y" * 100_000] * 1000], {}, "the command and its environment have 100,"),
+    ):
+        with pytest.raises(InvalidArgument, match=told):
+            check_size(argv, env)

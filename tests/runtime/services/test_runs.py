@@ -14,6 +14,7 @@ import pytest
 from milkweed.runtime.agent.ptree import read_process
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound, Unavailable
 from milkweed.runtime.records import Exit, HostPlan, ProcPlan
+from milkweed.runtime.services import host_run
 from tests.runtime.hosts import DEADLINE_S, event_of, open_descriptors, open_host, plan_of, python, until
 
 pytestmark = pytest.mark.anyio
@@ -106,8 +107,18 @@ async def test_a_file_the_kernel_cannot_run_fails_its_rank_only(tmp_path: Path) 
         failed = await event_of(context.spool, "rank_failed_to_start")
         assert failed.rank == 0
         assert failed.exit is not None
-        assert "Exec format error" in failed.exit.error
+        assert failed.exit.error.startswith("Exec format error: it has no #! line")
         assert (await event_of(context.spool, "rank_exited", 1)).exit == Exit(code=0)
+
+
+async def test_a_failure_on_a_full_disk_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_run, "is_full", lambda path: True)
+    async with open_host(tmp_path) as (context, runs):
+        plan = plan_of(tmp_path, ("false",), ("true",))
+        await runs.start(plan)
+        await event_of(context.spool, "run_ended")
+        slices = await runs.read(plan.run, None, {}, None, 100)
+    assert [one.note for one in slices] == ["the disk of its output was full when it failed", ""]
 
 
 async def test_a_script_runs_by_its_first_line_or_by_strict_bash(tmp_path: Path) -> None:
