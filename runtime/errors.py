@@ -5,9 +5,9 @@
     │                        output_not_found, command_not_found, tool_not_found, endpoint_not_found
     ├── InvalidArgument      invalid_argument, invalid_path, unsupported
     ├── Conflict             name_in_use, mesh_not_ready, mesh_released, run_ended, file_exists, file_changed
-    ├── Unavailable          allocation_failed, isolation_unavailable, host_lost, host_ending, keeper_lost,
-    │                        connection_lost, deadline_exceeded, directory_unusable, disk_full,
-    │                        index_unreadable, index_unusable, index_elsewhere
+    ├── Unavailable          allocation_failed, scheduler_unusable, isolation_unavailable, host_lost,
+    │                        host_ending, keeper_lost, connection_lost, deadline_exceeded,
+    │                        directory_unusable, disk_full, index_unreadable, index_unusable, index_elsewhere
     ├── ProtocolError        protocol_error, version_mismatch
     └── RemoteFailure        internal_error: an exception nobody meant, here or on the other side of a call
 

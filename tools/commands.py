@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..runtime.errors import InvalidArgument
 
-__all__ = ["check_env", "check_script", "split_command"]
+__all__ = ["check_env", "check_launcher", "check_script", "split_command"]
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _OPERATORS = {
@@ -50,6 +50,24 @@ def split_command(command: str | Sequence[str]) -> tuple[str, ...]:
     if any("\0" in word for word in words):
         raise InvalidArgument("invalid_argument", "the command has a NUL character", "Nothing was started.")
     return tuple(words)
+
+
+def check_launcher(argv: Sequence[str], launcher: str) -> None:
+    """Refuses a command that starts torchrun itself where each rank is started already.
+
+    Raises:
+        InvalidArgument: it would train once in every rank, each alone.
+    """
+    starts_torchrun = bool(argv) and (
+        argv[0].rpartition("/")[2] == "torchrun"
+        or any(word in ("torch.distributed.run", "torch.distributed.launch") for word in argv[1:3])
+    )
+    if starts_torchrun and launcher in ("spmd", "torchrun"):
+        raise InvalidArgument(
+            "invalid_argument",
+            f"launcher={launcher!r} starts every rank, and this command would start torchrun in each",
+            "Give launcher='torchrun' and the program alone: command='python train.py'.",
+        )
 
 
 def check_script(script: str) -> str:

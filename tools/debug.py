@@ -45,7 +45,7 @@ async def stack_dump(
     room = 6000 if native or locals else 1800 if len(chosen) > _MANY_RANKS else 1400
     report = render(
         group_stacks(processes),
-        world_size=len(view.ranks),
+        world_size=len(view.ranks) if len(chosen) == len(view.ranks) else None,
         max_bytes=room,
         source_line=_source_reader(workspace),
         workspace=workspace,

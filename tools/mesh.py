@@ -335,7 +335,9 @@ def _check_workspace_mode(mode: str) -> Literal["shared"]:
             f"workspace_mode {mode!r} is for hosts that do not see the client's files; these hosts see them",
             "Leave workspace_mode out: they use the directory itself.",
         )
-    raise InvalidArgument("invalid_argument", f"no workspace_mode {mode[:60]!r}; modes: auto, shared", "")
+    raise InvalidArgument(
+        "invalid_argument", f"no workspace_mode {mode[:60]!r}; modes: auto, shared", "Leave it out."
+    )
 
 
 def _check_workspace(workspace: str | None) -> str:

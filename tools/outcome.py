@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from ..runtime.mesh import format_ranks
@@ -27,6 +28,11 @@ _STATE_ORDER: tuple[RankState, ...] = ("failed", "lost", "ended", "running", "pe
 def tail_bytes(ranks: int) -> int:
     """Bytes to read from the end of each of so many ranks, for their tracebacks and the tail."""
     return min(16_384, max(2_048, _READ_BYTES // max(1, ranks)))
+
+
+_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
+# What `ranks` says too.
+_TOLD_BY_RANKS = re.compile(r"ranks? [\d,-]+ failed")
 
 
 def describe_run(
@@ -103,7 +109,8 @@ def _rank_failure(rank: RankView, exit_: Exit, texts: Mapping[int, str], workspa
 
 
 def _reason(view: RunView, limit: int) -> str:
-    return "" if view.reason == view.state else clip(clean(view.reason), limit)
+    told = view.reason == view.state or _TOLD_BY_RANKS.fullmatch(view.reason)
+    return "" if told else clip(clean(view.reason), limit)
 
 
 def _first(one: RankFailure, room: Callable[[int], int]) -> FirstFailure:
@@ -153,9 +160,22 @@ def _next(view: RunView, first: RankFailure | None) -> str:
             f" and cancel_run(run={view.run!r})."
         )
     if view.state == "failed" and first is not None:
-        return (
-            f"Mend it and run again. read_run_output(run={view.run!r}, ranks='{first.rank}') has all of it."
-        )
+        return _mend(view, first)
+    if view.reason == "timed out":
+        return "A stack_dump while it runs tells where it is; give it a longer timeout_s."
     if view.state == "lost":
         return f"mesh_status(mesh={view.mesh!r}) tells which host is gone; what was written stays readable."
+    return ""
+
+
+def _mend(view: RunView, first: RankFailure) -> str:
+    """What helps with a failure whose traceback is told; where there is none, where to look."""
+    if first.failure is None:
+        return f"read_run_output(run={view.run!r}, ranks='{first.rank}') has what it wrote."
+    missing = _NO_MODULE.search(str(first.failure))
+    if missing is not None:
+        module = missing[1].partition(".")[0]
+        return (
+            f"If {module} is a package: install it for the interpreter that runs (python -m pip install ...)."
+        )
     return ""

@@ -207,7 +207,10 @@ class RunResult(Result):
     )
     output_tail: str = Field(default="", description="folded across ranks")
     cursor: str = Field(default="", description="for read_run_output: what comes after this tail")
-    matched: bool | None = Field(default=None, description="wait_for_run with a pattern: whether it was seen")
+    matched: bool | None = Field(
+        default=None, description="wait_for_run with a pattern: whether a line has it"
+    )
+    match: str = Field(default="", description="the last line that has the pattern, with its rank")
     command: str = ""
     duration_s: float
     workspace_revision: str = ""
@@ -225,9 +228,14 @@ class RunResult(Result):
             failure = self.first_failure
             said = f": {failure.exception}" if failure.exception else ""
             lines.append(f"first failure: rank {failure.rank} on host {failure.host}, {failure.exit}{said}")
+        if self.match:
+            lines.append(f"matched: {self.match}")
         if self.next:
             lines.append(self.next)
-        return "\n".join(_cut(line.splitlines()[0]) for line in lines)
+        head = "\n".join(_cut(line.splitlines()[0]) for line in lines)
+        # Clients show the model either this or the structured twin: what was printed is in both.
+        shown = self.first_failure.traceback if self.first_failure else ""
+        return "\n".join(filter(None, (head, shown, self.output_tail)))
 
 
 class RunList(Result):

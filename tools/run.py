@@ -13,14 +13,14 @@ from ..runtime.errors import InvalidArgument
 from ..runtime.patterns import compile_pattern
 from ..runtime.records import RunRequest, RunView
 from .arguments import MeshId, Ranks, RunId, Why
-from .commands import check_env, check_script, split_command
+from .commands import check_env, check_launcher, check_script, split_command
 from .outcome import describe_item, describe_run, tail_bytes
 from .reading import Page, page_forward, page_tail
 from .registry import Call, Text, tool
 from .results import RunList, RunResult, bounded
 from .searching import search_output
 from .selection import CURSOR_MAX, format_cursor, parse_cursor, select_ranks
-from .verdicts import grep, name_ranks
+from .verdicts import name_ranks
 from .words import clip, size_in_words
 
 if TYPE_CHECKING:
@@ -33,10 +33,17 @@ RUN_SECONDS_MAX = 7 * 24 * 3600
 # What stays of a call's 45 s for reading the output and answering.
 _ANSWER_S = 3.0
 _LIST_MAX = 20
+_MATCH_BYTES = 500
 _TAIL_LINE_BYTES = 256
 # A footer without its cursor.
 _FOOTER_BYTES = 100
 _NOTES_SHOWN = 3
+
+
+MeshRanks = Annotated[
+    str | None,
+    Field(description='ranks of the mesh, such as "0-3" or "hosts=0"; the run numbers its own from 0'),
+]
 
 
 class RunOptions(BaseModel):
@@ -59,10 +66,11 @@ async def run_on_mesh(
     launcher: Annotated[
         Literal["spmd", "torchrun", "per_host", "single"],
         Field(
-            description="spmd: a process a rank; torchrun; per_host: a process a host; single: one process"
+            description="spmd: a process a rank; torchrun: the same by a torchrun on each host, for its"
+            " elastic variables and error files; per_host: a process a host; single: one process"
         ),
     ] = "spmd",
-    ranks: Ranks = None,
+    ranks: MeshRanks = None,
     env: dict[str, str] | None = None,
     cwd: Annotated[str | None, Field(description="default: the workspace")] = None,
     timeout_s: Annotated[
@@ -84,6 +92,7 @@ async def run_on_mesh(
         what = "needs a command or a script" if command is None else "takes a command or a script, not both"
         raise InvalidArgument("invalid_argument", f"run_on_mesh {what}", "Nothing was started.")
     argv = split_command(command) if command is not None else ()
+    check_launcher(argv, launcher)
     environment = check_env(env or {})
     found = await call.meshes.get(mesh)
     request = RunRequest(
@@ -126,10 +135,24 @@ async def wait_for_run(
         run, until="output" if pattern is not None else until, pattern=pattern, timeout_s=limit
     )
     result = await _outcome(found, view)
+    left_s = began + WAIT_MAX_S - _ANSWER_S - anyio.current_time()
+    early = view.ended_at is None and anyio.current_time() - began < limit
     if pattern is not None:
-        early = view.ended_at is None and anyio.current_time() - began < limit
-        result.matched = early or bool(grep(result.output_tail, pattern))
+        result.matched = early
+        if early or view.ended_at is not None:
+            with anyio.move_on_after(left_s):
+                result.match = await _last_match(call, found, view, pattern)
+                result.matched = early or bool(result.match)
+    if view.ended_at is None and not early and (until == "output" or pattern is not None):
+        result.next = f"Nothing came: stack_dump(target={run!r}) tells where the ranks are."
     return result
+
+
+async def _last_match(call: Call, mesh: Mesh, view: RunView, pattern: str) -> str:
+    """The last line that matches, of each rank that has one."""
+    ranks = tuple(rank.rank for rank in view.ranks)
+    page = await search_output(call, mesh, view.run, ranks, {}, pattern, tail=1, max_bytes=_MATCH_BYTES)
+    return page.text
 
 
 @tool("run", read_only=True)
@@ -190,9 +213,11 @@ async def read_run_output(
 
 @tool("run", destructive=True, idempotent=True)
 async def cancel_run(call: Call, run: RunId) -> RunResult:
-    """Ends a run: every process of every rank, with its children. Its output stays readable."""
+    """Ends a run: every process of every rank, with its children. read_run_output still has its output."""
     found = await call.meshes.find_run(run)
-    return await _outcome(found, await found.cancel_run(run))
+    result = await _outcome(found, await found.cancel_run(run))
+    result.output_tail = ""
+    return result
 
 
 async def _outcome(mesh: Mesh, view: RunView) -> RunResult:

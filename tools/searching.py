@@ -68,6 +68,6 @@ async def search_output(
     text = (
         ""
         if not any(texts.values())
-        else fold(texts, max_bytes=max_bytes, hint="narrow grep, or choose ranks")
+        else fold(texts, max_bytes=max_bytes, hint="narrow grep, or choose ranks", silence="no line matches")
     )
     return Page(text, at, more=bool(open_ranks))

@@ -53,6 +53,13 @@ async def open_meshes(places: Places | None = None) -> AsyncIterator[Meshes]:
         index.close()
 
 
+def _describe(name: str) -> SchedulerView:
+    try:
+        return schedulers.find(name).describe()
+    except MilkweedError as error:
+        return SchedulerView(name, available=False, reason=str(error))
+
+
 class Meshes:
     """See `open_meshes`."""
 
@@ -134,7 +141,7 @@ class Meshes:
         return tuple(view for view in answers if released or view.state != "released")
 
     def schedulers(self) -> tuple[SchedulerView, ...]:
-        return tuple(schedulers.find(name).describe() for name in schedulers.names())
+        return tuple(_describe(name) for name in schedulers.names())
 
     def _make_directory(self, view: MeshView, paths: MeshPaths) -> None:
         try:

@@ -12,7 +12,6 @@ import os
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from .. import engines, schedulers
 from ..agent.lease import boot_id, boottime_s
@@ -117,7 +116,16 @@ class Allocation:
             ) from None
 
     def _load(self) -> _Record | None:
+        """None where nothing was started yet.
+
+        Raises:
+            Unavailable: directory_unusable, the record is damaged, so nothing can be taken up.
+        """
         try:
-            return from_json(_Record, json.loads(Path(self._paths.record).read_text()))
-        except (OSError, ValueError, TypeError, KeyError):
+            return from_json(_Record, json.loads(self._paths.record.read_text()))
+        except FileNotFoundError:
             return None
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise Unavailable(
+                "directory_unusable", f"{self._paths.record} is damaged ({error})", "Allocate the mesh again."
+            ) from None

@@ -195,7 +195,13 @@ def _proc(
     argv: Sequence[str],
     env: Mapping[str, str],
 ) -> ProcPlan:
-    base = {"PATH": place.path, "MILKWEED_HOST": str(host), "MILKWEED_HOST_ADDRESS": place.addresses[host]}
+    base = {
+        # A rank that dies by a signal says where; only then does it print.
+        "PYTHONFAULTHANDLER": "1",
+        "PATH": place.path,
+        "MILKWEED_HOST": str(host),
+        "MILKWEED_HOST_ADDRESS": place.addresses[host],
+    }
     if place.addresses[host] == _LOOPBACK:
         # Hosts that share the machine meet on its loopback, whatever its host name resolves to.
         base["GLOO_SOCKET_IFNAME"] = "lo"

@@ -33,6 +33,7 @@ _RETRY_S = 0.015
 _POLL_S = 30.0
 _HEARTBEAT_S = 2.0
 _SILENT_S = 8.0
+_ALONE_S = 1.5
 CALL_S = 20.0
 
 OnEvents = Callable[[int, tuple[HostEvent, ...]], None]
@@ -94,6 +95,7 @@ class HostLink:
         self._become("lost", self._last_words())
 
     async def _follow(self) -> None:
+        alone_since = anyio.current_time()
         while True:
             try:
                 async with self._engine.connect(self.host, self._paths) as channel:
@@ -101,8 +103,12 @@ class HostLink:
             except MilkweedError as error:
                 logger.debug("host %d: %s", self.host, error)
                 if error.code == "deadline_exceeded":
-                    self._be_silent()
-            self._channel = None
+                    self._be_silent(f"has not answered for {_SILENT_S:.0f} s: stopped or starved")
+            if self._channel is not None:
+                self._channel, alone_since = None, anyio.current_time()
+            if self.state == "ready" and anyio.current_time() - alone_since > _ALONE_S:
+                # Its guard is there and it is not: the guard is stopped, or slow to tell.
+                self._be_silent("does not accept connections, and its guard has not said that it ended")
             await anyio.sleep(_RETRY_S)
 
     async def _follow_events(self, channel: HostChannel) -> None:
@@ -124,17 +130,15 @@ class HostLink:
             except Unavailable as error:
                 if error.code != "deadline_exceeded":
                     return  # the connection is gone, which those who wait for events hear too
-                self._be_silent()
+                self._be_silent(f"has not answered for {_SILENT_S:.0f} s: stopped or starved")
             else:
                 self._answers()
             await anyio.sleep(_HEARTBEAT_S)
 
-    def _be_silent(self) -> None:
+    def _be_silent(self, why: str) -> None:
         if self.state in ("starting", "ready"):
             pid = f" (pid {self._agent_pid})" if self._agent_pid else ""
-            self._become(
-                "silent", f"its agent{pid} has not answered for {_SILENT_S:.0f} s: stopped or starved"
-            )
+            self._become("silent", f"its agent{pid} {why}")
 
     def _answers(self) -> None:
         if self.state in ("starting", "silent"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from importlib.metadata import entry_points
 
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, Unavailable
 from ..names import quoted
 from .base import Scheduler
 from .local import LocalScheduler
@@ -29,7 +29,15 @@ def find(name: str) -> Scheduler:
         return make()
     for entry in entry_points(group=GROUP):
         if entry.name == name:
-            scheduler: Scheduler = entry.load()()
+            try:
+                scheduler: Scheduler = entry.load()()
+            except Exception as error:
+                raise Unavailable(
+                    "scheduler_unusable",
+                    f"the scheduler {name!r} ({entry.value}) cannot be loaded:"
+                    f" {type(error).__name__}: {error}",
+                    "Mend or uninstall the package that offers it.",
+                ) from error
             return scheduler
     raise InvalidArgument(
         "invalid_argument",

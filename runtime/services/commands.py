@@ -43,6 +43,30 @@ def check_directory(cwd: str) -> None:
         )
 
 
+def check_program(argv: Sequence[str], cwd: str, where: str = "") -> None:
+    """Refuses `python FILE ...` where there is no such file; what else Python is told is its business.
+
+    Raises:
+        NotFound: file_not_found, with the nearest names.
+    """
+    is_python = bool(argv) and os.path.basename(argv[0]).startswith("python")
+    if not is_python or len(argv) < 2 or not argv[1].endswith(".py"):
+        return
+    path = os.path.join(cwd, argv[1])
+    if os.path.exists(path):
+        return
+    folder = os.path.dirname(path)
+    try:
+        names = [name for name in os.listdir(folder) if name.endswith(".py")]
+    except OSError:
+        names = []
+    near = nearest(os.path.basename(path), names) or sorted(names)[:_SHOWN]
+    there = f"; in {quoted(folder)}: {', '.join(near)}" if near else ""
+    raise NotFound(
+        "file_not_found", f"no program {quoted(argv[1])}{where}{there}", "Correct the command, or give cwd."
+    )
+
+
 def check_command(argv: Sequence[str], cwd: str, env: Mapping[str, str], where: str = "") -> None:
     """Refuses a command that cannot be started; `where` follows the command's name in the error.
 

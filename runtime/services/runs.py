@@ -20,7 +20,7 @@ from ..errors import Conflict, NotFound, Unavailable
 from ..names import quoted
 from ..patterns import LinePattern, compile_pattern
 from ..records import EndReason, HostPlan, OutputSlice
-from .commands import check_command, check_directory, check_size, script_argv
+from .commands import check_command, check_directory, check_program, check_size, script_argv
 from .host_run import HostRun
 from .rank_env import environment
 
@@ -77,6 +77,7 @@ class Runs(Actor):
                 checked.add(key)
                 check_directory(cwd)
                 check_command(argv, cwd, env, f" on {self._context.name}")
+                check_program(argv, cwd, f" on {self._context.name}")
                 check_size(argv, env)
 
     @endpoint

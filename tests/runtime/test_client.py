@@ -136,6 +136,7 @@ async def test_python_is_that_of_the_workspace(meshes: Meshes, tmp_path: Path) -
     own.parent.mkdir(parents=True)
     own.write_text('#!/bin/sh\necho "the workspace\'s: $*"\n')
     own.chmod(0o755)
+    (tmp_path / "train.py").touch()
     mesh = await meshes.allocate(spec(tmp_path, hosts=1, procs=1))
     for request, told in (
         (RunRequest(("python", "-x")), "-x"),

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milkweed.runtime.errors import InvalidArgument
-from milkweed.tools.commands import check_env, check_script, split_command
+from milkweed.tools.commands import check_env, check_launcher, check_script, split_command
 
 
 @pytest.mark.parametrize(
@@ -97,3 +97,20 @@ def test_impossible_variables_are_refused(env: dict[str, str]) -> None:
 
 def test_variables_pass() -> None:
     assert check_env({"A": "", "b_2": "x=y"}) == {"A": "", "b_2": "x=y"}
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("torchrun", "train.py"),
+        ("/venv/bin/torchrun", "--nproc-per-node", "2", "train.py"),
+        ("python", "-m", "torch.distributed.run", "train.py"),
+        ("python", "-m", "torch.distributed.launch", "train.py"),
+    ],
+)
+def test_torchrun_inside_of_ranks_is_refused(argv: tuple[str, ...]) -> None:
+    for launcher in ("spmd", "torchrun"):
+        with pytest.raises(InvalidArgument, match="would start torchrun in each"):
+            check_launcher(argv, launcher)
+    check_launcher(argv, "per_host")
+    check_launcher(("python", "train.py"), "torchrun")

@@ -48,6 +48,23 @@ async def test_a_syntax_error_is_told_as_such(ask: Ask, mesh: str, tmp_path: Pat
     assert "syntax error: unexpected end of file" in bash.output_tail
 
 
+async def test_a_pattern_is_found_wherever_it_stands_in_the_output(ask: Ask, mesh: str) -> None:
+    ended = await ask("run_on_mesh", mesh=mesh, script="echo needle 7; seq 20000")
+    assert ended.state == "succeeded"
+    found = await ask("wait_for_run", run=ended.run, pattern="needle [0-9]")
+    assert (found.matched, found.match) == (True, "needle 7")
+    missed = await ask("wait_for_run", run=ended.run, pattern="thread")
+    assert (missed.matched, missed.match) == (False, "")
+
+
+async def test_a_signal_at_death_tells_where_python_was(ask: Ask, mesh: str, tmp_path: Path) -> None:
+    (tmp_path / "die.py").write_text("import ctypes\n\n\ndef poke():\n    ctypes.string_at(0)\n\n\npoke()\n")
+    result = await ask("run_on_mesh", mesh=mesh, command="python die.py")
+    assert result.first_failure.exit == "SIGSEGV"
+    assert "die.py" in result.first_failure.traceback
+    assert "poke" in result.first_failure.traceback
+
+
 async def test_two_runs_that_start_at_once_do_not_meet(ask: Ask, mesh: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "between")
     answers: list[Any] = []

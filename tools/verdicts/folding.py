@@ -34,14 +34,14 @@ def format_gap(start: int, end: int, lines: int) -> str:
     return f"[... {lost} fell out of the capped file here (offsets {start}-{end}) ...]"
 
 
-def fold(outputs: Mapping[int, str], *, max_bytes: int, hint: str) -> str:
+def fold(outputs: Mapping[int, str], *, max_bytes: int, hint: str, silence: str = "no output") -> str:
     """One text for the cleaned outputs of ranks, never longer than `max_bytes` in UTF-8.
 
     Lines that ranks share stand once, in order, under a header such as `ranks 0-2:` whenever the set changes;
     a single rank gets no header. Lines that differ in numbers alone share too, and then show those numbers as
     `lowest..highest`; a line that may tell of trouble (an error, a NaN) never shares with one that differs in
     anything. Of what is too long head and tail stay, and the middle is said with its count of lines and
-    `hint`, the call that gives the rest.
+    `hint`, the call that gives the rest. `silence` is said of ranks without a line.
     """
     if len(outputs) == 1:
         lines = next(iter(outputs.values())).removesuffix("\n").split("\n")
@@ -50,7 +50,7 @@ def fold(outputs: Mapping[int, str], *, max_bytes: int, hint: str) -> str:
     for rank in sorted(outputs):
         ranks_of.setdefault(_without_own_prefix(outputs[rank], rank), []).append(rank)
     silent = ranks_of.pop("", [])
-    tail = f"\n{name_ranks(silent)}: no output" if silent and ranks_of else ""
+    tail = f"\n{name_ranks(silent)}: {silence}" if silent and ranks_of else ""
     return _cut(_fold_texts(ranks_of, max_bytes - len(tail), hint) + tail, max_bytes) if ranks_of else ""
 
 

@@ -126,7 +126,7 @@ def verdict(groups: Sequence[StackGroup], world_size: int, *, workspace: str = "
     known = {rank for group in groups for rank in group.ranks}
     missing = [rank for rank in range(world_size) if rank not in known]
     if missing:
-        sentences.append(f"{name_ranks(missing)} without a process here (ended or not asked)")
+        sentences.append(f"{name_ranks(missing)} without a process here: ended")
     return "; ".join(sentences) or "no process to dump"
 
 
@@ -140,6 +140,10 @@ def _verdict_of_live(live: Sequence[StackGroup], world_size: int, workspace: str
             who, verb = f"all {world_size} ranks" if everyone else f"{name_ranks(group.ranks)}", "are"
         note = ", so none is odd by its Python stack" if len(group.ranks) > 1 and _is_waiting(group) else ""
         return f"{who} {verb} {_where(group, workspace, inside=True)}{note}"
+    places = {_where(group, workspace, inside=True) for group in live}
+    if len(places) == 1:
+        ranks = [rank for group in live for rank in group.ranks]
+        return f"{name_ranks(ranks)} are {places.pop()}, each with other frames further in"
     usual = _usual(live)
     if not usual:
         return f"the ranks disagree: {_list(live, workspace)}"

@@ -12,6 +12,7 @@ from milkweed.runtime.errors import InvalidArgument, MilkweedError, NotFound
 from milkweed.runtime.services.commands import (
     check_command,
     check_directory,
+    check_program,
     check_size,
     nearest,
     script_argv,
@@ -123,3 +124,11 @@ def test_a_command_that_the_kernel_would_not_take_is_refused() -> None:
     ):
         with pytest.raises(InvalidArgument, match=told):
             check_size(argv, env)
+
+
+def test_a_program_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) -> None:
+    (tmp_path / "train.py").touch()
+    with pytest.raises(NotFound, match=r"no program tarin\.py; in .*: train\.py"):
+        check_program(("/usr/bin/python3", "tarin.py"), str(tmp_path))
+    for argv in (("python", "train.py"), ("python", "-m", "x"), ("python", "-c", "a.py"), ("cat", "x.py")):
+        check_program(argv, str(tmp_path))

@@ -81,7 +81,7 @@ def test_ranks_that_could_not_be_dumped_or_have_ended_are_said() -> None:
     gone = ProcessStacks(3, 0, 103, error="the process has ended")
     assert said(*REDUCING, gone, world_size=6) == (
         "ranks 0-2 are in all_reduce (train.py:41 train), so none is odd by its Python stack;"
-        " rank 3 not dumped: the process has ended; ranks 4-5 without a process here (ended or not asked)"
+        " rank 3 not dumped: the process has ended; ranks 4-5 without a process here: ended"
     )
     assert said(world_size=0) == "no process to dump"
 
