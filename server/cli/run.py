@@ -27,7 +27,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="end the run after it")
     parser.add_argument("--keep", action="store_true", help="do not give the new mesh back")
     add_output_argument(parser)
-    parser.add_argument("command", nargs="+", metavar="-- COMMAND", help="program and arguments")
+    parser.usage = "%(prog)s [options] -- COMMAND [ARG ...]"
+    parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments")
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -114,6 +114,34 @@ def test_an_interrupt_ends_the_run_and_gives_the_mesh_back(
     assert cli("status").stdout == "no meshes\n"
 
 
+def test_a_mesh_that_another_released_is_no_error_of_the_run(
+    cli: Cli, places: dict[str, str], tmp_path: Path
+) -> None:
+    command = [*MILKWEED, "run", "--", "sh", "-c", "echo ready; exec sleep 300"]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **places},
+        cwd=tmp_path,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        (mesh,) = json.loads(cli("status", "-o", "json").stdout)["meshes"]
+        assert cli("release", mesh["mesh"]).returncode == 0
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "cancelled" in errors
+    assert "mesh_released" not in errors
+
+
+def test_the_usage_of_run_names_one_command_and_its_arguments(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["run", "--help"])
+    assert "-- COMMAND [ARG ...]\n" in capsys.readouterr().out
+
+
 def test_logs_are_followed_to_the_end(cli: Cli, places: dict[str, str], tmp_path: Path) -> None:
     cli("call", "allocate_mesh", "name=demo")
     go = tmp_path / "go"
