@@ -64,6 +64,7 @@ async def run_keeper(mesh: str) -> None:
             group.start_soon(_end_on_sigterm, group.cancel_scope)
             group.start_soon(control.end_peers)
             group.start_soon(keeper.run)
+            group.start_soon(control.prepare_hosts)
             await serve(paths.keeper_socket, actors, role="keeper", stop=keeper.released)
             group.cancel_scope.cancel()
     logger.info("%s was released", mesh)
