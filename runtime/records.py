@@ -83,8 +83,8 @@ class ProcPlan:
     """One process of a run on one host, ready to be started.
 
     `label` names its output file: `rank-3`, or `torchrun-0` for a launcher that starts ranks itself.
-    `env` is laid over the host agent's own environment. `cold`: why it is not to be forked by a starter, empty
-    where that was asked for; None: it may be.
+    `env` is laid over the host agent's own environment. `cold`: why it is not to be forked by a starter,
+    empty where that was asked for; None: it may be.
     """
 
     rank: int
@@ -131,7 +131,7 @@ class RunRequest:
 class RankView:
     """One rank of a run as far as it is known; `pid` is on its host.
 
-    `start` is `warm`, `cold`, or `cold: ` and why; empty until it has started.
+    `start` is `warm`, `cold`, or `cold: ` and why; empty until it has started, and for what is no Python.
     """
 
     rank: int

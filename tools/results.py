@@ -208,6 +208,8 @@ class RunResult(Result):
     cursor: str = Field(default="", description="for read_run_output: what comes after this tail")
     matched: bool | None = Field(default=None, description="wait_for_run with a pattern: whether it was seen")
     command: str = ""
+    start: Literal["", "warm", "cold", "mixed"] = Field(default="", description="of its Python processes")
+    cold_because: str = ""
     duration_s: float
     workspace_revision: str = ""
     edited_since_start: bool = False

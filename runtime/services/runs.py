@@ -118,7 +118,7 @@ class Runs(Actor):
 
     @endpoint
     async def prepare(self, plan: HostPlan) -> None:
-        """Has what makes runs like this one start at once ready, soon; a run that is like no other is ignored."""
+        """Has a starter for runs like this one ready, soon; where there can be none, it does nothing."""
         for proc in plan.procs:
             env = environment(self._context, plan, proc, os.environ)
             self._starters.prepare(proc.argv, env=env, cwd=self._context.resolve(proc.cwd))

@@ -37,7 +37,7 @@ def _become_starter() -> None:
     loaded = set(sys.modules)
     sys.path.insert(0, os.environ["MILKWEED_STARTER"])
     try:
-        import milkweed_starter
+        import milkweed_starter  # type: ignore[import-not-found]
     finally:
         del sys.path[0]
     milkweed_starter.install(_enter_run, loaded)

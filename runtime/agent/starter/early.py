@@ -1,5 +1,4 @@
-"""The variables that an interpreter, and what it imports, reads once: a run that has other values of them needs
-another starter.
+"""The variables that an interpreter, and what it imports, reads once: other values need another starter.
 
 The names were seen with CPython 3.11, numpy 2 and torch 2.13; a test looks again.
 """
@@ -11,45 +10,12 @@ from collections.abc import Mapping
 
 __all__ = ["early_variables", "is_early", "sets_early"]
 
-_NAMES = frozenset(
-    (
-        "GLIBC_TUNABLES",
-        "HOME",  # the user's own site-packages
-        "LANG",
-        "LANGUAGE",
-        "MPI_LOCALNRANKS",
-        "USE_OPENMP",
-    )
-)
-_PREFIXES = (
-    *(
-        "ACC_",
-        "BLIS_",
-        "COMPILE_STROBELIGHT_",
-        "CUBLAS_",
-        "CUDA_",
-        "CUDNN_",
-        "DNNL_",
-        "FX_",
-        "GFORTRAN_",
-        "GOMP_",
-    ),
-    *(
-        "GOTO_",
-        "HIP_",
-        "HSA_",
-        "INTEL_",
-        "I_MPI_",
-        "KINETO_",
-        "KMP_",
-        "LC_",
-        "LD_",
-        "MALLOC_",
-        "MIOPEN_",
-        "MKL",
-    ),
-    *("NCCL_", "NPY_", "NUMEXPR_", "NUMPY_", "OMPI_", "OMP_", "ONEDNN_", "OPENBLAS_", "OPENSSL_", "PYTHON"),
-    *("PYTORCH_", "RCCL_", "ROCM_", "TORCH", "TRITON_"),
+# HOME leads to the user's own site-packages.
+_NAMES = frozenset("GLIBC_TUNABLES HOME LANG LANGUAGE MPI_LOCALNRANKS USE_OPENMP".split())
+_PREFIXES = tuple(
+    "ACC_ BLIS_ COMPILE_STROBELIGHT_ CUBLAS_ CUDA_ CUDNN_ DNNL_ FX_ GFORTRAN_ GOMP_ GOTO_ HIP_ HSA_ INTEL_ I_MPI_"
+    " KINETO_ KMP_ LC_ LD_ MALLOC_ MIOPEN_ MKL NCCL_ NPY_ NUMEXPR_ NUMPY_ OMPI_ OMP_ ONEDNN_ OPENBLAS_ OPENSSL_"
+    " PYTHON PYTORCH_ RCCL_ ROCM_ TORCH TRITON_".split()
 )
 # Read when a device is first used, or only by a launcher's own library; often another in each rank or run.
 _LATE_NAMES = frozenset(("TORCH_NCCL_ASYNC_ERROR_HANDLING",))
@@ -77,9 +43,7 @@ def early_variables(env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def sets_early(text: str) -> str:
-    """An early variable that a program's text sets for itself, before an import as it believes; else empty."""
-    if "environ" not in text and "putenv" not in text and "setenv" not in text:
-        return ""
+    """An early variable that the text of a program sets for itself, where it does; else empty."""
     names = [found[0] or found[1] for found in _ASSIGNED.findall(text)]
     if _UPDATED.search(text):
         names += _NAME.findall(text)

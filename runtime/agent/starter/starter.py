@@ -8,6 +8,7 @@ import socket
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
+from typing import Any
 
 import anyio
 
@@ -129,7 +130,7 @@ class Starter:
             if not wanted():
                 return None
             try:
-                child = children.adopt(int(answer["pid"]), int(answer["start_time"]), on_exit)
+                child = children.adopt(answer["pid"], answer["start_time"], on_exit)
             except OSError as error:
                 raise Cold(f"the forked process is gone: {error.strerror}") from None
             with suppress(OSError):  # it was killed since, and its end is told
@@ -152,7 +153,7 @@ class Starter:
                 return
 
 
-async def _receive(channel: socket.socket, timeout_s: float) -> dict[str, object]:
+async def _receive(channel: socket.socket, timeout_s: float) -> dict[str, Any]:
     """The next message; an empty one at the end of the channel, or when the time is up."""
     with anyio.move_on_after(timeout_s):
         while True:

@@ -26,12 +26,16 @@ _IMPORT_S = 120.0
 _QUIET_S = 1.0
 _MOST = 2
 _MOST_TRIES = 3
+_LONG_LIFE_S = 300.0
 _REMEMBERED = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """A child, and how it started: `warm`, `cold`, or `cold: ` and why it did though it might have been warm."""
+    """A child, and how it started: `warm`, `cold`, or `cold: ` and why it did though warm was wanted.
+
+    Empty for what is no Python.
+    """
 
     child: Child
     how: str
@@ -49,8 +53,10 @@ class _Entry:
 
 
 class Starters:
-    """Its background work lives in `tasks`. `quiet_s` is how long a new starter holds back, so that it does not
-    compete with the run that asked for it."""
+    """Its background work lives in `tasks`.
+
+    `quiet_s` is how long a new starter holds back, not to compete with the run that asked for it.
+    """
 
     def __init__(
         self,
@@ -84,7 +90,7 @@ class Starters:
         wanted: Callable[[], bool],
         cold: str | None = None,
     ) -> Started | None:
-        """Starts a process as `Children.spawn` does, warm where a starter is ready and nothing speaks against it.
+        """Starts a process as `Children.spawn` does, warm where a starter is ready and nothing forbids it.
 
         Args:
             wanted: asked when the process is there and before it runs; when it says no, the answer is None.
@@ -98,7 +104,7 @@ class Starters:
             try:
                 child = await self._fork(read_request(argv, env, cwd), output, on_exit, wanted)
             except NotPython:
-                pass
+                how = ""
             except Cold as why:
                 how = f"cold: {why}"
             else:
@@ -194,6 +200,8 @@ class Starters:
         starter.close()
         entry.starter = None
         logger.info("starter %d ended: %s", child.pid, child.exit)
+        if time.time() - child.started_at > _LONG_LIFE_S:
+            entry.tries = 1
         if entry.tries >= _MOST_TRIES:
             entry.unfit = "its starter ended again and again"
         elif self._entries.get(request.key) is entry:

@@ -43,7 +43,9 @@ class WarmHost:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
 
-    def plan(self, *commands: Sequence[str], env: Mapping[str, str] | None = None, warm: bool = True) -> HostPlan:
+    def plan(
+        self, *commands: Sequence[str], env: Mapping[str, str] | None = None, warm: bool = True
+    ) -> HostPlan:
         """One rank a command of Python's arguments."""
         words = [(sys.executable, *command) for command in commands]
         plan = plan_of(self.directory, *words, run=unique("run"), env=dict(env or {}))
@@ -109,7 +111,6 @@ async def open_warm(
 ) -> AsyncIterator[WarmHost]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILKWEED_WARM_MODULES", modules)
-        patch.setenv("MILKWEED_WARM_QUIET_S", "0")
         async with open_guarded(directory) as host:
             warm = WarmHost(host, directory)
             warm.write(files or {})

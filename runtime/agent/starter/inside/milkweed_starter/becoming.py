@@ -1,8 +1,8 @@
 """From a forked child of the starter to the process of a run.
 
-Everything that can fail comes before the agent is told of the child, and nothing of the user's runs before the
-agent has said so: it then waits for this very process, and a child that cannot become what it should is replaced
-by a cold start.
+Everything that can fail comes before the agent is told of the child, and nothing of the user's runs before
+the agent has said so: it then waits for this very process, and a child that cannot become what it should is
+replaced by a cold start.
 """
 
 from __future__ import annotations

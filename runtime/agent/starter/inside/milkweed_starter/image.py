@@ -11,26 +11,24 @@ __all__ = ["take_image"]
 
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _NO_EXE = 0xFFFFFFFF
+_ADDRESSES = (
+    *("start_code", "end_code", "start_data", "end_data", "start_brk", "brk", "start_stack"),
+    *("arg_start", "arg_end", "env_start", "env_end", "auxv"),
+)
 
 
 class _MmMap(ctypes.Structure):
     """The kernel's `struct prctl_mm_map`."""
 
-    _fields_ = [  # noqa: RUF012 - ctypes asks for it
-        *(
-            (name, ctypes.c_uint64)
-            for name in (
-                "start_code end_code start_data end_data start_brk brk start_stack"
-                " arg_start arg_end env_start env_end auxv"
-            ).split()
-        ),
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in _ADDRESSES),
         ("auxv_size", ctypes.c_uint32),
         ("exe_fd", ctypes.c_uint32),
     ]
 
 
 def take_image(argv: Sequence[bytes], env: Mapping[bytes, bytes], added: Mapping[bytes, bytes]) -> None:
-    """Makes this process look as if it was executed with `argv` and `env`; `added` is laid below in `environ`.
+    """Makes this process look as if it was executed with `argv` and `env`; `added` goes to `environ` too.
 
     The strings lie one behind the other as the kernel would put them, and `environ` points to them: programs
     that write their title over them (setproctitle) find what they look for.
@@ -41,9 +39,8 @@ def take_image(argv: Sequence[bytes], env: Mapping[bytes, bytes], added: Mapping
     arguments = b"".join(word + b"\0" for word in argv)
     variables = [name + b"=" + value for name, value in env.items()]
     size = len(arguments) + sum(map(len, variables)) + len(variables) + 1
-    area = mmap.mmap(
-        -1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
-    )  # the kernel shows no shared memory there
+    # Private: of shared memory the kernel shows nothing there.
+    area = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     area.write(arguments + b"".join(text + b"\0" for text in variables))
     begin = ctypes.addressof(ctypes.c_char.from_buffer(area))
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(area))  # for as long as the process lives

@@ -21,7 +21,7 @@ _NEW = ("argv", "orig_argv")
 class _Status(ctypes.Structure):
     """`PyStatus`."""
 
-    _fields_ = [  # noqa: RUF012 - ctypes asks for it
+    _fields_ = [
         ("type", ctypes.c_int),
         ("function", ctypes.c_char_p),
         ("message", ctypes.c_char_p),
@@ -76,7 +76,7 @@ def offset_of_encoding() -> int:
         if all(
             any(begin <= address and address + len(text) <= end for begin, end in readable)
             and ctypes.string_at(address, len(text)) == text
-            for address, text in zip(found, wanted)
+            for address, text in zip(found, wanted, strict=True)
         ):
             return offset
     raise RuntimeError("this Python keeps its configuration in another way")

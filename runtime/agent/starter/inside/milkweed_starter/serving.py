@@ -10,6 +10,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable
+from typing import Any
 
 from .becoming import become
 from .files import Files, distribution_of
@@ -32,14 +33,14 @@ def install(enter_run: Callable[[], None], loaded: set[str]) -> None:
     channel.set_inheritable(False)
     marker = os.environ["MILKWEED_STARTER_SCRIPT"]
 
-    def hook(path: str) -> None:
+    def hook(path: str) -> Any:
         if path == marker:
             # The interpreter goes on with the list that it began with.
             sys.path_hooks = [entry for entry in sys.path_hooks if entry is not hook]
             _serve(channel, enter_run, loaded)
         raise ImportError
 
-    sys.path_hooks.insert(0, hook)  # type: ignore[arg-type]
+    sys.path_hooks.insert(0, hook)
 
 
 def _serve(channel: socket.socket, enter_run: Callable[[], None], loaded: set[str]) -> None:

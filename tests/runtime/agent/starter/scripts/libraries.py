@@ -15,7 +15,9 @@ def tell(name, value):
 
 
 tell("torch threads", (torch.get_num_threads(), torch.get_num_interop_threads()))
-tell("grad", (torch.is_grad_enabled(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled()))
+tell(
+    "grad", (torch.is_grad_enabled(), torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
+)
 tell("cuda", (torch.cuda.is_initialized(), torch.cuda._is_in_bad_fork()))
 tell("multiprocessing", (multiprocessing.process.ORIGINAL_DIR, torch.multiprocessing.get_start_method()))
 tell("logging", abs(logging._startTime - time.time()) < 20)

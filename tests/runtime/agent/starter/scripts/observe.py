@@ -22,8 +22,23 @@ def tell(name, value):
 def stream(file):
     raw = getattr(file.buffer, "raw", file.buffer)
     return (
-        *(file.name, file.mode, file.encoding, file.errors, file.newlines, file.line_buffering, file.write_through),
-        *(file.isatty(), file.seekable(), type(file.buffer).__name__, type(raw).__name__, raw.mode, raw.closefd),
+        *(
+            file.name,
+            file.mode,
+            file.encoding,
+            file.errors,
+            file.newlines,
+            file.line_buffering,
+            file.write_through,
+        ),
+        *(
+            file.isatty(),
+            file.seekable(),
+            type(file.buffer).__name__,
+            type(raw).__name__,
+            raw.mode,
+            raw.closefd,
+        ),
     )
 
 
@@ -35,10 +50,23 @@ tell("main", {n: re.sub("0x[0-9a-f]+", "", str(v)) for n, v in here.items()})
 tell("main is main", sys.modules["__main__"].__dict__ is globals())
 tell("builtins", __builtins__ is builtins)
 outer = sys._getframe().f_back
-tell("outer frame", outer and (outer.f_code.co_filename, outer.f_code.co_name, outer.f_back and outer.f_back.f_code.co_name))
+tell(
+    "outer frame",
+    outer and (outer.f_code.co_filename, outer.f_code.co_name, outer.f_back and outer.f_back.f_code.co_name),
+)
 tell("stack", traceback.format_stack())
 for name in (
-    *("argv", "orig_argv", "path", "flags", "executable", "_base_executable", "prefix", "exec_prefix", "base_prefix"),
+    *(
+        "argv",
+        "orig_argv",
+        "path",
+        "flags",
+        "executable",
+        "_base_executable",
+        "prefix",
+        "exec_prefix",
+        "base_prefix",
+    ),
     *("base_exec_prefix", "warnoptions", "_xoptions", "dont_write_bytecode", "pycache_prefix", "platlibdir"),
     *("int_info", "version", "stdlib_dir", "_stdlib_dir", "_framework", "_git", "ps1"),
 ):
@@ -81,7 +109,9 @@ tell("policy", os.sched_getscheduler(0))
 umask = os.umask(0o77)
 os.umask(umask)
 tell("umask", oct(umask))
-tell("rlimits", {n: resource.getrlimit(getattr(resource, n)) for n in dir(resource) if n.startswith("RLIMIT_")})
+tell(
+    "rlimits", {n: resource.getrlimit(getattr(resource, n)) for n in dir(resource) if n.startswith("RLIMIT_")}
+)
 with open("/proc/self/status") as file:
     kept = ("SigPnd", "ShdPnd", "CapPrm", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp", "Umask", "TracerPid")
     lines = file.read().splitlines()
@@ -97,7 +127,10 @@ with open("/proc/self/oom_score_adj") as file:
     tell("oom", file.read())
 with open("/proc/self/cgroup") as file:
     tell("cgroup", file.read())
-tell("namespaces", {name: os.readlink(f"/proc/self/ns/{name}") for name in os.listdir("/proc/self/ns")} and True)
+tell(
+    "namespaces",
+    {name: os.readlink(f"/proc/self/ns/{name}") for name in os.listdir("/proc/self/ns")} and True,
+)
 tell("python threads", (threading.active_count(), threading.main_thread() is threading.current_thread()))
 tell("thread", (threading.main_thread().native_id == os.getpid(), threading.main_thread().name))
 tell("kernel threads", len(os.listdir("/proc/self/task")))
