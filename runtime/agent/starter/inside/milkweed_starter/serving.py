@@ -7,19 +7,23 @@ import importlib
 import importlib.util
 import json
 import os
+import select
 import socket
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from .becoming import become
+from .becoming import Request, become
 from .files import Files, distribution_of
 from .interpreter import offset_of_encoding, reconfigure
 
 __all__ = ["install"]
 
-_BUFFER = 64 * 1024
-_MOST_FDS = 8
+_BUFFER = 4096
+_FDS = ("payload", "output", "channel")
+# The ranks of a run are asked for one by one, and are to be forked together.
+_BATCH = 32
+_TOGETHER_S = 0.001
 
 
 def install(enter_run: Callable[[], None], loaded: set[str]) -> None:
@@ -59,19 +63,23 @@ def _serve(channel: socket.socket, enter_run: Callable[[], None], loaded: set[st
     os.chdir("/")  # whatever imports captured is right, and the directory is not held
     _say(channel, {"ready": True})
     while True:
-        fds = _receive(channel)
+        requests = _receive(channel)
         if _threads() != 1:
-            _say(channel, {"unfit": "it has more than one thread"})
-            os._exit(0)
-        middle = _fork_twice()
-        if middle is None:
+            os._exit(1)
+        # Here and not in the children: what is looked at is copied, and that once.
+        changed = files.changed()
+        if changed:
+            _refuse(requests, changed)
+        mine = None if changed else _fork(requests)
+        if mine is not None:
             break
-        for fd in fds:
-            os.close(fd)
-        os.waitpid(middle, 0)
+        for request in requests:
+            request.close()
     channel.close()
-    payload, output, mine = fds
-    become(payload, output, socket.socket(fileno=mine), files, added, home, offset, enter_run)
+    for request in requests:
+        if request is not mine:
+            request.close()
+    become(mine, files, added, home, offset, enter_run)
 
 
 def _preload(names: list[str]) -> None:
@@ -106,7 +114,8 @@ def _settle() -> int:
     if os.fstat(1).st_size or os.fstat(2).st_size:
         raise RuntimeError("its imports print something, which only a cold start shows")
     offset = offset_of_encoding()
-    gc.collect()  # no gc.freeze: with __main__ frozen, finalizers of globals would not run at the end
+    gc.collect()
+    gc.freeze()
     child = os.fork()  # threads of libraries that know fork (OpenBLAS) end with the first one
     if child == 0:
         _try_out(offset)
@@ -135,24 +144,40 @@ def _state() -> tuple[object, ...]:
     return (known, tuple(sys.flags), sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 
 
-def _fork_twice() -> int | None:
-    """The pid of the process in the middle; None in the grandchild, once that has the agent for a parent."""
+def _fork(requests: list[Request]) -> Request | None:
+    """Forks a child for each request; returns one in that child, and None here.
+
+    A process in the middle forks them and ends, which makes them the agent's children.
+    """
     middle = os.fork()
     if middle:
-        return middle
-    middle = os.getpid()
-    if os.fork():
-        os._exit(0)
-    while os.getppid() == middle:
-        os.sched_yield()
-    return None
+        os.waitpid(middle, 0)
+        return None
+    for request in requests:
+        request.middle = os.getpid()
+        if os.fork() == 0:
+            return request
+    os._exit(0)
 
 
-def _receive(channel: socket.socket) -> list[int]:
-    message, fds, _, _ = socket.recv_fds(channel, _BUFFER, _MOST_FDS)
-    if not message or len(fds) != 3:
+def _refuse(requests: list[Request], changed: str) -> None:
+    for request in requests:
+        request.answer({"refused": f"{changed} has changed since it was imported", "stale": True})
+
+
+def _receive(channel: socket.socket) -> list[Request]:
+    """What is asked for: at least one, and those that come with it."""
+    requests = [_receive_one(channel)]
+    while len(requests) < _BATCH and select.select([channel], [], [], _TOGETHER_S)[0]:
+        requests.append(_receive_one(channel))
+    return requests
+
+
+def _receive_one(channel: socket.socket) -> Request:
+    message, fds, _, _ = socket.recv_fds(channel, _BUFFER, len(_FDS))
+    if not message or len(fds) != len(_FDS):
         os._exit(0)  # the agent has ended, or wants no more of us
-    return fds
+    return Request(*fds)
 
 
 def _say(channel: socket.socket, message: dict[str, object]) -> None:
