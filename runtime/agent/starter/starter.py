@@ -27,7 +27,7 @@ _OF_ONE_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK")
 
 
 class Stale(Cold):
-    """What the starter has imported has changed since."""
+    """The starter will fork no more: what it has imported has changed since, or it does not answer."""
 
 
 class Starter:
@@ -125,8 +125,8 @@ class Starter:
             theirs.close()  # so that the end of the child is the end of the channel
             answer = await _receive(ours, _FORK_S)
             if "pid" not in answer:
-                why = str(answer.get("refused") or "the starter did not answer")
-                raise Stale(why) if answer.get("stale") else Cold(why)
+                why = str(answer.get("refused", "the starter did not answer"))
+                raise Stale(why) if answer.get("stale", True) else Cold(why)
             if not wanted():
                 return None
             try:

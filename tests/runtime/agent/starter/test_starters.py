@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import anyio
 import pytest
 
 from milkweed.runtime.agent import ptree
+from milkweed.runtime.agent.hook_protocol import DUMP_SIGNAL, can_dump, stack_file
 from milkweed.runtime.services.runs import Runs
 from tests.runtime.hosts import marked, until
 
@@ -130,9 +132,7 @@ async def test_a_module_beside_the_script_that_shadows_an_imported_one_makes_it_
         ({"lib/imported.py": "print('hello')"}, "its imports print something"),
         ({"lib/imported.py": "import os; os._exit(3)"}, "the starter ended while it imported"),
         (
-            {
-                "lib/imported.py": "import threading, time; threading.Thread(target=time.sleep, args=(9,)).start()"
-            },
+            {"lib/imported.py": "import threading as t, time; t.Timer(9, time.time).start()"},
             "its imports leave threads behind",
         ),
         ({"lib/sitecustomize.py": "A = 1"}, "this environment has a sitecustomize of its own"),
@@ -255,6 +255,32 @@ async def test_ps_shows_the_users_command(host: WarmHost, env: dict[str, str]) -
     assert name.startswith("python")
     assert words.strip().endswith("python -c import time; time.sleep(99) --word")
     assert "MILKWEED_STARTER" not in ptree.read_environ(started.pid or 0)
+    await host.host.runs.call_one(Runs.end, plan.run, None, "cancelled", 0.0)
+
+
+async def test_stacks_of_a_warm_rank_are_its_own_from_outside_and_inside(
+    host: WarmHost, env: dict[str, str]
+) -> None:
+    host.write(
+        {"waits.py": "import time\ndef train():\n    print('up', flush=True)\n    time.sleep(99)\ntrain()\n"}
+    )
+    await host.ready(env=env)
+    plan = host.plan(("waits.py", "--word"), env=env)
+    await host.start(plan)
+    (started,) = host.events(plan.run, "rank_started")
+    assert started.detail == "warm"
+    pid = started.pid or 0
+    directory = host.directory / "runs" / plan.run
+    await until(lambda: (directory / "rank-0.out").read_text() == "up\n")
+    shown = await anyio.run_process([Path(sys.executable).with_name("py-spy"), "dump", "--pid", str(pid)])
+    lines = [line.split() for line in shown.stdout.decode().splitlines()]
+    assert lines[0][-2:] == ["waits.py", "--word"]
+    assert [words[0] for words in lines[-2:]] == ["train", "<module>"]
+    assert can_dump(pid)
+    os.kill(pid, DUMP_SIGNAL)
+    await until(lambda: b"in train" in stack_file(directory, "rank-0", pid).read_bytes())
+    dumped = stack_file(directory, "rank-0", pid).read_text().splitlines()
+    assert [line.split()[-1] for line in dumped if "File" in line] == ["train", "<module>"]
     await host.host.runs.call_one(Runs.end, plan.run, None, "cancelled", 0.0)
 
 

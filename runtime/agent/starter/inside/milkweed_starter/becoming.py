@@ -22,9 +22,7 @@ from .image import take_image
 from .interpreter import reconfigure
 from .mending import mend
 
-__all__ = ["Request", "become"]
-
-_PACKAGE = __name__.partition(".")[0]
+__all__ = ["Inherited", "Request", "become"]
 
 
 class Refused(Exception):
@@ -50,50 +48,61 @@ class Request:
         self.channel.close()
 
 
-def become(
-    request: Request,
-    files: Files,
-    added: Mapping[bytes, bytes],
-    home: str,
-    offset: int,
-    enter_run: Callable[[], None],
-) -> None:
-    """Returns as the run.
+class Inherited:
+    """What the starter knows and its children need.
 
-    Args:
+    Children look at as little else of its memory as they can: what a Python process looks at is copied.
+
+    Attributes:
+        files: where imports came from.
         added: variables that the interpreter or an import has set.
-        home: the directory of the run.
+        home: the directory of the runs.
         offset: see `reconfigure`.
+        modules: names of our own modules, of which a run is to see nothing.
     """
+
+    def __init__(self, files: Files, added: Mapping[bytes, bytes], home: str, offset: int) -> None:
+        self.files = files
+        self.added = added
+        self.home = home
+        self.offset = offset
+        package = __name__.partition(".")[0]
+        self.modules = [name for name in sys.modules if name.partition(".")[0] == package]
+
+
+def become(request: Request, inherited: Inherited, enter_run: Callable[[], None]) -> None:
+    """Returns as the run; `enter_run` is what the hook does for one."""
     try:
         try:
-            _prepare(request, files, added, home, offset)
+            _prepare(request, inherited)
             _wait_for_agent(request)
             answer: dict[str, object] = {"pid": os.getpid(), "start_time": _start_time()}
         except Exception as error:
-            answer = {"refused": str(error) if isinstance(error, Refused) else repr(error)}
+            why = str(error) if isinstance(error, Refused) else repr(error)
+            answer = {"refused": why, "stale": False}
         request.answer(answer)
         if "pid" not in answer or not request.channel.recv(16):
             os._exit(0)
     except BaseException:
         os._exit(0)
     request.channel.close()
-    _forget_ourselves()
+    for name in inherited.modules:
+        del sys.modules[name]
     enter_run()
     gc.enable()
 
 
-def _prepare(request: Request, files: Files, added: Mapping[bytes, bytes], home: str, offset: int) -> None:
+def _prepare(request: Request, inherited: Inherited) -> None:
     plan = _read(request.payload)
-    _check(plan, files, home)
+    _check(plan, inherited.files, inherited.home)
     os.setsid()
     for fd in (1, 2):
         os.dup2(request.output, fd)
     os.close(request.output)
     argv = [os.fsencode(word) for word in plan["argv"]]
     env = {os.fsencode(name): os.fsencode(value) for name, value in plan["env"].items()}
-    take_image(argv, env, added)
-    reconfigure(plan["argv"], offset)
+    take_image(argv, env, inherited.added)
+    reconfigure(plan["argv"], inherited.offset)
     mend()
     # With __main__ frozen to the end, finalizers of globals would not run.
     atexit.register(gc.unfreeze)
@@ -131,8 +140,3 @@ def _check(plan: Mapping[str, Any], files: Files, home: str) -> None:
 def _start_time() -> int:
     with open("/proc/self/stat", "rb") as file:
         return int(file.read().rpartition(b")")[2].split()[19])
-
-
-def _forget_ourselves() -> None:
-    for name in [name for name in sys.modules if name.partition(".")[0] == _PACKAGE]:
-        del sys.modules[name]

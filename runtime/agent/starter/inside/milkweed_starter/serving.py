@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from .becoming import Request, become
+from .becoming import Inherited, Request, become
 from .files import Files, distribution_of
 from .interpreter import offset_of_encoding, reconfigure
 
@@ -61,6 +61,7 @@ def _serve(channel: socket.socket, enter_run: Callable[[], None], loaded: set[st
     added = {name: value for name, value in os.environb.items() if started_with.get(name) != value}
     home = os.getcwd()
     os.chdir("/")  # whatever imports captured is right, and the directory is not held
+    inherited = Inherited(files, added, home, offset)
     _say(channel, {"ready": True})
     while True:
         requests = _receive(channel)
@@ -79,7 +80,7 @@ def _serve(channel: socket.socket, enter_run: Callable[[], None], loaded: set[st
     for request in requests:
         if request is not mine:
             request.close()
-    become(mine, files, added, home, offset, enter_run)
+    become(mine, inherited, enter_run)
 
 
 def _preload(names: list[str]) -> None:
