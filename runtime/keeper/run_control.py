@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 # Simulated hosts share one machine, and each would import for itself.
 _MOST_PREPARED = 4
 _MOST_WARM = 8
+_SETTLED_S = 3600.0
 _TOO_MANY = f"more than {_MOST_WARM} hosts share this machine, each with starters of its own"
 
 
@@ -52,7 +53,7 @@ class RunControl(Actor):
 
     async def prepare_hosts(self) -> None:
         """Once the mesh is ready, has the hosts prepare for runs of the workspace's Python."""
-        await self._keeper.wait_ready(CALL_S)
+        await self._keeper.wait_ready(_SETTLED_S)
         if self._keeper.mesh.state != "ready" or self._keeper.mesh.spec.hosts > _MOST_PREPARED:
             return
         plans = plan_run(RunRequest(("python", "-c", "")), self._placement("run-0"))
