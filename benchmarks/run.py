@@ -21,7 +21,7 @@ import milkweed
 
 from .harness import BENCHMARKS, Line
 
-GROUPS = ("startup", "meshes", "stacks", "output", "faults")
+GROUPS = ("startup", "meshes", "stacks", "output", "faults", "warm")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -83,7 +83,8 @@ class ProcPlan:
     """One process of a run on one host, ready to be started.
 
     `label` names its output file: `rank-3`, or `torchrun-0` for a launcher that starts ranks itself.
-    `env` is laid over the host agent's own environment.
+    `env` is laid over the host agent's own environment. `cold`: why it is not to be forked by a starter,
+    empty where that was asked for; None: it may be.
     """
 
     rank: int
@@ -91,6 +92,7 @@ class ProcPlan:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     cwd: str
+    cold: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,11 +124,15 @@ class RunRequest:
     cwd: str = ""
     timeout_s: float | None = None
     keep_going: bool = False
+    warm: bool = True
 
 
 @dataclass(frozen=True, slots=True)
 class RankView:
-    """One rank of a run as far as it is known; `pid` is on its host."""
+    """One rank of a run as far as it is known; `pid` is on its host.
+
+    `start` is `warm`, `cold`, or `cold: ` and why; empty until it has started, and for what is no Python.
+    """
 
     rank: int
     host: int
@@ -135,6 +141,7 @@ class RankView:
     exit: Exit | None = None
     started_at: float | None = None
     ended_at: float | None = None
+    start: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,8 +163,8 @@ class RunView:
 class HostEvent:
     """One line of a host's spool; `seq` starts at 1 and has no gaps, `at` is wall clock.
 
-    kinds: `rank_started` (pid), `rank_exited` (exit), `rank_failed_to_start` (exit.error), `run_ended`,
-    `output_capped`, `lease_extended`, `host_ending` (detail: why).
+    kinds: `rank_started` (pid; detail: `RankView.start`), `rank_exited` (exit), `rank_failed_to_start`
+    (exit.error), `run_ended`, `output_capped`, `lease_extended`, `host_ending` (detail: why).
     `rank` is None where the event is not one rank's.
     """
 

@@ -4,6 +4,9 @@ import os
 
 import pytest
 
+# Meshes of most tests are gone before a starter would have imported anything; tests of starters ask for them.
+os.environ.setdefault("MILKWEED_WARM_MODULES", "")
+
 
 @pytest.fixture(scope="session")
 def anyio_backend() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
 
 from ..runtime.mesh import format_ranks
 from ..runtime.records import Exit, OutputSlice, RankState, RankView, RunView
@@ -52,6 +53,7 @@ def describe_run(
     failures = [one for one in failures if _by_itself(one.exit)]
     first = first_failure(failures)
     groups = group_failures(failures) if len(failures) > 1 else ()
+    start, cold_because = _start(view.ranks)
 
     def build(share: float) -> RunResult:
         """The result with all that has no natural bound cut to a share of its room."""
@@ -76,6 +78,8 @@ def describe_run(
             output_tail=tail.text,
             cursor=format_cursor(tail.offsets) if view.ended_at is None else "",
             command=clip(view.command, room(200)),
+            start=start,
+            cold_because=clip(clean(cold_because), room(200)),
             duration_s=_duration(view, now),
             lease_left_s=round(lease_left_s),
             warnings=warnings,
@@ -147,6 +151,18 @@ def _ranks_by_state(ranks: Iterable[RankView]) -> Mapping[str, str]:
     for rank in ranks:
         members.setdefault(rank.state, []).append(rank.rank)
     return {state: format_ranks(members[state]) for state in _STATE_ORDER if state in members}
+
+
+def _start(ranks: Iterable[RankView]) -> tuple[Literal["", "warm", "cold", "mixed"], str]:
+    """How the ranks started, and why the first cold one did though warm was wanted."""
+    parts = [rank.start.partition(": ") for rank in ranks if rank.start]
+    kinds = {kind for kind, _, _ in parts}
+    if not kinds:
+        return "", ""
+    start: Literal["warm", "cold", "mixed"] = (
+        "mixed" if len(kinds) > 1 else "warm" if kinds == {"warm"} else "cold"
+    )
+    return start, next((why for _, _, why in parts if why), "")
 
 
 def _duration(view: RunView, now: float) -> float:

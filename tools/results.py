@@ -212,6 +212,8 @@ class RunResult(Result):
     )
     match: str = Field(default="", description="the last line that has the pattern, with its rank")
     command: str = ""
+    start: Literal["", "warm", "cold", "mixed"] = Field(default="", description="of its Python processes")
+    cold_because: str = ""
     duration_s: float
     workspace_revision: str = ""
     edited_since_start: bool = False

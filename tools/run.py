@@ -50,6 +50,9 @@ class RunOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     keep_going: bool = Field(default=False, description="let the other ranks go on when one has failed")
+    warm: bool = Field(
+        default=True, description="fork Python from a process with torch imported, where one is ready"
+    )
 
 
 @tool("run", open_world=True)
@@ -94,6 +97,7 @@ async def run_on_mesh(
     argv = split_command(command) if command is not None else ()
     check_launcher(argv, launcher)
     environment = check_env(env or {})
+    options = options or RunOptions()
     found = await call.meshes.get(mesh)
     request = RunRequest(
         argv=argv,
@@ -103,7 +107,8 @@ async def run_on_mesh(
         env=environment,
         cwd=await _absolute(found, cwd),
         timeout_s=timeout_s,
-        keep_going=options.keep_going if options else False,
+        keep_going=options.keep_going,
+        warm=options.warm,
     )
     started = await found.start_run(request)
     await call.report(0, None, f"{started.run} is running")

@@ -12,6 +12,7 @@ wait for children meanwhile, unless `subreaper=False`, where only the known chil
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import subprocess
@@ -110,20 +111,51 @@ class Children:
         self._started = anyio.Event()
 
     @property
+    def subreaper(self) -> bool:
+        """Whether what our descendants leave behind becomes our child."""
+        return self._subreaper
+
+    @property
     def alive(self) -> tuple[Child, ...]:
         return tuple(watch.child for watch in self._alive.values())
 
     def spawn(
-        self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str, output: int, on_exit: OnExit
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str],
+        cwd: str,
+        output: int,
+        on_exit: OnExit,
+        pass_fds: Sequence[int] = (),
     ) -> Child:
         """Starts a process in a session of its own: stdin is /dev/null, stdout and stderr are `output`.
+
+        It inherits the descriptors `pass_fds` under their numbers, and no other.
 
         `on_exit` is called on the loop, once, after the child was reaped and before `ended` is set.
 
         Raises:
             OSError: it cannot be started; `errno` and `filename` tell why.
         """
-        return self._spawn(argv, env, cwd, output, output, on_exit)
+        return self._spawn(argv, env, cwd, output, output, on_exit, pass_fds)
+
+    def adopt(self, pid: int, start_time: int, on_exit: OnExit) -> Child:
+        """Watches, as one that `spawn` started, a process that was reparented to us: this very one.
+
+        Raises:
+            ProcessLookupError: it has ended. ChildProcessError: it is no child of ours.
+        """
+        pidfd = os.pidfd_open(pid)
+        try:
+            found = ptree.read_process(pid)
+            if found is None or found.start_time != start_time:
+                raise ProcessLookupError(errno.ESRCH, os.strerror(errno.ESRCH))
+            os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except OSError:
+            os.close(pidfd)
+            raise
+        return self._watch(pid, pidfd, time.time(), self._history.counts(None), on_exit)
 
     def _spawn(
         self,
@@ -133,6 +165,7 @@ class Children:
         stdout: int,
         stderr: int,
         on_exit: OnExit | None,
+        pass_fds: Sequence[int] = (),
     ) -> Child:
         before = self._history.counts(None)
         started_at = time.time()
@@ -144,6 +177,7 @@ class Children:
             cwd=cwd,
             env=dict(env),
             start_new_session=True,
+            pass_fds=pass_fds,
         )
         pid = popen.pid
         popen.returncode = 0  # else the garbage collector would queue it to be reaped behind our back
@@ -153,6 +187,11 @@ class Children:
             os.kill(pid, signal.SIGKILL)
             os.waitid(os.P_PID, pid, os.WEXITED)
             raise
+        return self._watch(pid, pidfd, started_at, before, on_exit)
+
+    def _watch(
+        self, pid: int, pidfd: int, started_at: float, before: oom.Counts, on_exit: OnExit | None
+    ) -> Child:
         process = ptree.read_process(pid)
         group = oom.cgroup_counter(pid)
         oom_before = oom.Counts(before.machine, self._history.counts(group).group)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -53,7 +54,7 @@ async def run_agent(config_file: Path) -> None:
             spool=spool,
         )
         context.temporary.mkdir(mode=0o700, exist_ok=True)
-        async with Runs.open(context) as runs:
+        async with Runs.open(context, warm_modules=_warm_modules()) as runs:
             host = Host(context, lease, runs)
             actors = {
                 type(actor).__name__: actor for actor in (host, runs, Files(context), Stacks(context, runs))
@@ -71,6 +72,11 @@ async def run_agent(config_file: Path) -> None:
                 await serve(Path(config.socket), actors, role="agent", stop=host.ending)
                 group.cancel_scope.cancel()
     spool.close()
+
+
+def _warm_modules() -> tuple[str, ...]:
+    """What starters import; an empty variable turns warm starts off."""
+    return tuple(filter(None, os.environ.get("MILKWEED_WARM_MODULES", "torch").split(",")))
 
 
 async def _terminated() -> None:

@@ -23,7 +23,10 @@ _OWN_OUTPUT = 'exec "$@" >>"$MILKWEED_RUN_DIR/rank-$RANK.out" 2>&1'
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """Where a run goes: the mesh's extent, each host's address, and what `python` means there."""
+    """Where a run goes: the mesh's extent, each host's address, and what `python` means there.
+
+    `cold`: why nothing there starts warm; None: it may.
+    """
 
     run: str
     extent: Extent
@@ -32,6 +35,7 @@ class Placement:
     python: str
     path: str
     master_port: int = 0
+    cold: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +210,14 @@ def _proc(
         # Hosts that share the machine meet on its loopback, whatever its host name resolves to.
         base["GLOO_SOCKET_IFNAME"] = "lo"
     cwd = request.cwd or place.workspace
-    return ProcPlan(rank, label, _resolve_python(argv, place), {**base, **env, **request.env}, cwd)
+    return ProcPlan(
+        rank,
+        label,
+        _resolve_python(argv, place),
+        {**base, **env, **request.env},
+        cwd,
+        place.cold if request.warm else "",
+    )
 
 
 def _host_plan(request: RunRequest, place: Placement, host: int, procs: Sequence[ProcPlan]) -> HostPlan:

@@ -38,7 +38,7 @@ def fold(view: RunView, event: HostEvent) -> RunView:
     if event.run != view.run or event.rank is None:
         return view
     if event.kind == "rank_started":
-        return _update(view, event.rank, "running", event, started_at=event.at)
+        return _update(view, event.rank, "running", event, started_at=event.at, start=event.detail)
     if event.kind in ("rank_exited", "rank_failed_to_start"):
         ending = event.exit or Exit(error=event.detail or "it never started")
         if event.rank < 0:
@@ -88,6 +88,7 @@ def _update(
     started_at: float | None = None,
     ended_at: float | None = None,
     ending: Exit | None = None,
+    start: str = "",
 ) -> RunView:
     def change(rank: RankView) -> RankView:
         if rank.rank != number or rank.state in _OVER:
@@ -99,6 +100,7 @@ def _update(
             started_at=started_at or rank.started_at,
             ended_at=ended_at,
             exit=ending,
+            start=start or rank.start,
         )
 
     return replace(view, ranks=tuple(change(rank) for rank in view.ranks))

@@ -67,6 +67,7 @@ async def run_keeper(mesh: str) -> None:
             group.start_soon(control.end_peers)
             group.start_soon(control.resume_cancels)
             group.start_soon(keeper.run)
+            group.start_soon(control.prepare_hosts)
             await serve(paths.keeper_socket, actors, role="keeper", stop=keeper.released)
             group.cancel_scope.cancel()
         if keeper.released.is_set():

@@ -31,6 +31,12 @@ __all__ = ["RunControl"]
 
 logger = logging.getLogger(__name__)
 
+# Simulated hosts share one machine, and each would import for itself.
+_MOST_PREPARED = 4
+_MOST_WARM = 8
+_SETTLED_S = 3600.0
+_TOO_MANY = f"more than {_MOST_WARM} hosts share this machine, each with starters of its own"
+
 
 class RunControl(Actor):
     def __init__(self, keeper: MeshKeeper, index: Index, hosts: Hosts, runs: RunBook) -> None:
@@ -45,6 +51,15 @@ class RunControl(Actor):
         async with anyio.create_task_group() as group:
             async for action in self._runs.peers_to_end():
                 group.start_soon(self._end_peers, action)
+
+    async def prepare_hosts(self) -> None:
+        """Once the mesh is ready, has the hosts prepare for runs of the workspace's Python."""
+        await self._keeper.wait_ready(_SETTLED_S)
+        if self._keeper.mesh.state != "ready" or self._keeper.mesh.spec.hosts > _MOST_PREPARED:
+            return
+        plans = plan_run(RunRequest(("python", "-c", "")), self._placement("run-0"))
+        by_host = {plan.host: plan for plan in plans}
+        await self._hosts.ask(by_host, lambda link: link.call(Runs, Runs.prepare, by_host[link.host]))
 
     @endpoint
     async def start(self, request: RunRequest) -> RunView:
@@ -160,6 +175,7 @@ class RunControl(Actor):
             workspace=spec.workspace,
             python=python,
             path=os.pathsep.join((str(Path(python).parent), os.environ.get("PATH", os.defpath))),
+            cold=_TOO_MANY if spec.hosts > _MOST_WARM else None,
         )
 
     async def _check(self, plans: Sequence[HostPlan]) -> None:

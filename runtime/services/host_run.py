@@ -18,6 +18,7 @@ from ..agent.children import Child
 from ..agent.context import HostContext
 from ..agent.hook_protocol import clear_stack_files
 from ..agent.ptree import Process, Tree, read_process, snapshot
+from ..agent.starter import Started, Starters
 from ..codec import to_json
 from ..errors import NotFound, Unavailable
 from ..filesystems import is_full
@@ -47,13 +48,14 @@ class _Proc:
 class HostRun:
     """See the module. `supervise` is its life after `start`; `ended` is set when nothing of it is left."""
 
-    def __init__(self, context: HostContext, plan: HostPlan, cap: OutputCap) -> None:
+    def __init__(self, context: HostContext, plan: HostPlan, cap: OutputCap, starters: Starters) -> None:
         self.plan = plan
         self.directory = context.run_directory(plan.run)
         self.started = anyio.Event()
         self.ended = anyio.Event()
         self._context = context
         self._cap = cap
+        self._starters = starters
         self._procs = {proc.rank: _Proc(proc) for proc in plan.procs}
         self._launched: dict[int, Process] = {}
         self._ended_by: dict[int, EndReason] = {}
@@ -110,33 +112,46 @@ class HostRun:
         for rank in self.plan.child_ranks:
             with suppress(OSError):  # torchrun's rank opens it again, and fails if it cannot
                 os.close(self._watch_output(rank, self.label(rank)))
-        for proc in self._procs.values():
-            if self._ending is None:
-                self._start(proc)
+        async with anyio.create_task_group() as tasks:
+            for proc in self._procs.values():
+                tasks.start_soon(self._start, proc)
                 await anyio.lowlevel.checkpoint()
-            else:
-                self._failed_to_start(proc, Exit(ended_by=self._ending))
         self.started.set()
         self._note_ends()
 
-    def _start(self, proc: _Proc) -> None:
-        plan = proc.plan
+    async def _start(self, proc: _Proc) -> None:
+        rank = proc.plan.rank
         try:
-            output = self._watch_output(plan.rank, plan.label)
-            try:
-                proc.child = self._context.children.spawn(
-                    self.argv(plan),
-                    env=environment(self._context, self.plan, plan, os.environ),
-                    cwd=self._context.resolve(plan.cwd),
-                    output=output,
-                    on_exit=lambda _, ending: self._exited(proc, ending),
-                )
-            finally:
-                os.close(output)
+            started = await self._launch(proc)
         except (OSError, ValueError) as error:
             self._failed_to_start(proc, Exit(error=_reason(error)))
-        else:
-            self._say("rank_started", plan.rank, pid=proc.child.pid)
+            return
+        if started is None:
+            self._failed_to_start(proc, Exit(ended_by=self._ended_by.get(rank, self._ending)))
+            return
+        proc.child = started.child
+        self._say("rank_started", rank, pid=started.child.pid, detail=started.how)
+
+    async def _launch(self, proc: _Proc) -> Started | None:
+        """The process of a rank; None where it was ended before it ran.
+
+        Raises:
+            OSError, ValueError: it cannot be started.
+        """
+        plan = proc.plan
+        output = self._watch_output(plan.rank, plan.label)
+        try:
+            return await self._starters.start(
+                self.argv(plan),
+                env=environment(self._context, self.plan, plan, os.environ),
+                cwd=self._context.resolve(plan.cwd),
+                output=output,
+                on_exit=lambda _, ending: self._exited(proc, ending),
+                wanted=lambda: self._ending is None and plan.rank not in self._ended_by,
+                cold=plan.cold,
+            )
+        finally:
+            os.close(output)
 
     def _watch_output(self, rank: int, label: str) -> int:
         """Opens the output file of a rank, new if need be, and has it capped."""

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import anyio.abc
 
 from ..agent.context import HostContext
 from ..agent.hook_protocol import hook_environment
 from ..agent.ptree import Process, descendants, read_environ
+from ..agent.starter import Starters
 from ..records import HostPlan, ProcPlan
 
-__all__ = ["environment", "find_ranks", "marks"]
+__all__ = ["environment", "find_ranks", "marks", "open_starters"]
 
 
 def environment(
@@ -22,6 +25,12 @@ def environment(
     env |= marks(context, plan.run, proc.rank)
     env["MILKWEED_MESH"] = context.mesh
     return env | hook_environment(context.run_directory(plan.run), proc.label, env.get("PYTHONPATH", ""))
+
+
+def open_starters(context: HostContext, tasks: anyio.abc.TaskGroup, modules: Sequence[str]) -> Starters:
+    """The starters of a host; they carry its mark, and that of no run."""
+    mark = {"MILKWEED_HOST_ID": context.instance}
+    return Starters(context.children, tasks, context.directory / "starters", mark, modules=modules)
 
 
 def marks(context: HostContext, run: str, rank: int | None = None) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -16,13 +16,14 @@ import anyio.lowlevel
 from ..actor import Actor, endpoint
 from ..agent.capping import CapPolicy, OutputCap
 from ..agent.context import HostContext
+from ..agent.starter import Starters
 from ..errors import Conflict, NotFound, Unavailable
 from ..names import quoted
 from ..patterns import LinePattern, compile_pattern
 from ..records import EndReason, HostPlan, OutputSlice
 from .commands import check_command, check_directory, check_program, check_size, script_argv
 from .host_run import HostRun
-from .rank_env import environment
+from .rank_env import environment, open_starters
 
 __all__ = ["Runs"]
 
@@ -37,21 +38,29 @@ _LINE_END = re.compile(r"[\r\n]")
 class Runs(Actor):
     """Made by `Runs.open`, whose block its background work lives in."""
 
-    def __init__(self, context: HostContext, cap: OutputCap, tasks: anyio.abc.TaskGroup) -> None:
+    def __init__(
+        self, context: HostContext, cap: OutputCap, tasks: anyio.abc.TaskGroup, starters: Starters
+    ) -> None:
         self._context = context
         self._cap = cap
+        self._starters = starters
         self._tasks = tasks
         self._runs: dict[str, HostRun] = {}
         self._ports: dict[int, socket.socket] = {}
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, context: HostContext, cap: OutputCap | None = None) -> AsyncIterator[Runs]:
-        """The runs service for the length of the block; runs that are left at its end are ended at once."""
+    async def open(
+        cls, context: HostContext, cap: OutputCap | None = None, *, warm_modules: Sequence[str] = ()
+    ) -> AsyncIterator[Runs]:
+        """The runs service for the length of the block; runs that are left at its end are ended at once.
+
+        Runs of Python start from a process that has imported `warm_modules`; without any, all start cold.
+        """
         async with anyio.create_task_group() as tasks:
             cap = cap or OutputCap(CapPolicy())
             tasks.start_soon(cap.run)
-            runs = cls(context, cap, tasks)
+            runs = cls(context, cap, tasks, open_starters(context, tasks, warm_modules))
             try:
                 yield runs
             finally:
@@ -93,7 +102,7 @@ class Runs(Actor):
             await known.started.wait()
             return
         await self.check(plan)
-        run = HostRun(self._context, plan, self._cap)
+        run = HostRun(self._context, plan, self._cap, self._starters)
         if plan.run in self._runs or run.directory.exists():
             raise Conflict("run_ended", f"run {plan.run} was here before", "Start a new run.")
         run.prepare()
@@ -114,6 +123,13 @@ class Runs(Actor):
         over = [name for name, one in self._runs.items() if one.ended.is_set()]
         for name in over[:-_REMEMBERED]:
             del self._runs[name]
+
+    @endpoint
+    async def prepare(self, plan: HostPlan) -> None:
+        """Has a starter for runs like this one ready, soon; where there can be none, it does nothing."""
+        for proc in plan.procs:
+            env = environment(self._context, plan, proc, os.environ)
+            self._starters.prepare(proc.argv, env=env, cwd=self._context.resolve(proc.cwd))
 
     @endpoint
     async def end(self, run: str, ranks: tuple[int, ...] | None, reason: EndReason, grace_s: float) -> int:

@@ -1,6 +1,7 @@
 """The outcome of a run, assembled from what is known; small whatever the ranks did."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -166,3 +167,21 @@ def test_a_run_in_a_list_is_short() -> None:
     item = describe_item(run("failed", *ranks, reason="x" * 1000), now=30.0)
     assert len(json.dumps(item.model_dump())) < 700
     assert (item.duration_s, item.age_s) == (10.5, 28.0)
+
+
+@pytest.mark.parametrize(
+    ("starts", "told"),
+    [
+        (("", ""), {}),
+        (("warm", "warm"), {"start": "warm"}),
+        (("cold", "cold"), {"start": "cold"}),
+        (("cold: not ready", "cold: other"), {"start": "cold", "cold_because": "not ready"}),
+        (("warm", "cold: not ready"), {"start": "mixed", "cold_because": "not ready"}),
+    ],
+)
+def test_the_outcome_says_how_python_started_and_why_cold(
+    starts: tuple[str, str], told: dict[str, str]
+) -> None:
+    ranks = [replace(rank(number), start=start) for number, start in enumerate(starts)]
+    content = outcome(run("succeeded", *ranks)).content()
+    assert {name: content[name] for name in ("start", "cold_because") if name in content} == told

@@ -1,5 +1,6 @@
 # Runs at the start of every Python in a run, of any version from 3.8: on a signal, the stacks of all threads
 # are appended to a file, also where nobody may look into the process from outside. No fault here does harm.
+# A starter forks its runs from a Python that has started already, and enters each of them here.
 import os
 import sys
 
@@ -26,6 +27,22 @@ def _register_quietly() -> None:
         return
 
 
+def _enter_run() -> None:
+    if "MILKWEED_DUMP_SIGNAL" in os.environ:
+        _register_quietly()
+        os.register_at_fork(after_in_child=_register_quietly)
+
+
+def _become_starter() -> None:
+    loaded = set(sys.modules)
+    sys.path.insert(0, os.environ["MILKWEED_STARTER"])
+    try:
+        import milkweed_starter  # type: ignore[import-not-found]
+    finally:
+        del sys.path[0]
+    milkweed_starter.install(_enter_run, loaded)
+
+
 def _import_the_users() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
@@ -40,7 +57,7 @@ def _import_the_users() -> None:
 
 
 _registered = []  # type: ignore[var-annotated]
-if "MILKWEED_DUMP_SIGNAL" in os.environ:
-    _register_quietly()
-    os.register_at_fork(after_in_child=_register_quietly)
+_enter_run()
 _import_the_users()
+if "MILKWEED_STARTER" in os.environ:
+    _become_starter()

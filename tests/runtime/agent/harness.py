@@ -5,6 +5,7 @@ python -m tests.runtime.agent.harness DIRECTORY SOCKET MESH [CAP_BYTES]
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -21,11 +22,12 @@ from milkweed.runtime.services.runs import Runs
 
 
 async def main(directory: Path, socket: Path, mesh: str, cap: int = 64 << 20) -> None:
+    modules = tuple(filter(None, os.environ.get("MILKWEED_WARM_MODULES", "").split(",")))
     spool = Spool(directory / "spool.jsonl")
     async with open_children() as children:
         context = HostContext(mesh, 0, "host-0", "127.0.0.1", directory, str(directory), children, spool)
         async with (
-            Runs.open(context, OutputCap(CapPolicy(cap, cap // 8))) as runs,
+            Runs.open(context, OutputCap(CapPolicy(cap, cap // 8)), warm_modules=modules) as runs,
             anyio.create_task_group() as tasks,
         ):
             stop = anyio.Event()

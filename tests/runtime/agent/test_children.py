@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -213,3 +214,34 @@ anyio.run(main)
 """
     done = await anyio.run_process([sys.executable, "-c", code])
     assert done.stdout == b"True\n"
+
+
+async def test_a_process_that_is_ours_is_adopted_and_its_end_told() -> None:
+    told: list[Exit] = []
+    async with open_children(subreaper=False) as children:
+        process = popen(["sh", "-c", "read line; exit 7"], stdin=subprocess.PIPE)
+        found = ptree.read_process(process.pid)
+        assert found is not None
+        child = children.adopt(process.pid, found.start_time, lambda _, ending: told.append(ending))
+        assert process.stdin is not None
+        process.stdin.close()
+        assert await ending_of(child) == Exit(code=7)
+        process.returncode = 7
+    assert told == [Exit(code=7)]
+
+
+@pytest.mark.parametrize("whose", ["another start", "no child of ours", "nobody"])
+async def test_another_process_is_not_adopted(whose: str) -> None:
+    async with open_children(subreaper=False) as children:
+        pid = os.getppid() if whose == "no child of ours" else os.getpid()
+        found = ptree.read_process(pid)
+        assert found is not None
+        before = open_descriptors()
+        with pytest.raises(OSError, match=r"No (such process|child processes)"):
+            children.adopt(
+                2**22 if whose == "nobody" else pid,
+                found.start_time + (whose == "another start"),
+                lambda _, ending: None,
+            )
+        assert open_descriptors().keys() == before.keys()
+        assert children.alive == ()

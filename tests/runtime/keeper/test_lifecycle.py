@@ -105,3 +105,9 @@ def test_a_finished_rank_never_changes_and_folding_twice_is_folding_once(history
         assert not is_over(view) or following.state == view.state
         assert fold(following, event) == following
         view = following
+
+
+def test_a_rank_keeps_how_it_was_started() -> None:
+    started = HostEvent(1, 5.0, "rank_started", "run-a", 0, 77, detail="cold: not ready")
+    view = after(run_of(), started, exited(0, Exit(code=0)))
+    assert (view.ranks[0].start, view.ranks[0].pid, view.ranks[1].start) == ("cold: not ready", 77, "")

@@ -1,0 +1,92 @@
+"""The process as the kernel shows it: /proc/PID/cmdline and environ, and the C library's environ."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+from collections.abc import Mapping, Sequence
+
+__all__ = ["take_image"]
+
+_PR_SET_MM, _PR_SET_MM_MAP = 35, 14
+_NO_EXE = 0xFFFFFFFF
+_ADDRESSES = (
+    *("start_code", "end_code", "start_data", "end_data", "start_brk", "brk", "start_stack"),
+    *("arg_start", "arg_end", "env_start", "env_end", "auxv"),
+)
+
+
+class _MmMap(ctypes.Structure):
+    """The kernel's `struct prctl_mm_map`."""
+
+    _fields_ = [
+        *((name, ctypes.c_uint64) for name in _ADDRESSES),
+        ("auxv_size", ctypes.c_uint32),
+        ("exe_fd", ctypes.c_uint32),
+    ]
+
+
+def take_image(argv: Sequence[bytes], env: Mapping[bytes, bytes], added: Mapping[bytes, bytes]) -> None:
+    """Makes this process look as if it was executed with `argv` and `env`; `added` goes to `environ` too.
+
+    The strings lie one behind the other as the kernel would put them, and `environ` points to them: programs
+    that write their title over them (setproctitle) find what they look for.
+
+    Raises:
+        OSError: the kernel refuses.
+    """
+    arguments = b"".join(word + b"\0" for word in argv)
+    variables = [name + b"=" + value for name, value in env.items()]
+    size = len(arguments) + sum(map(len, variables)) + len(variables) + 1
+    # Private: of shared memory the kernel shows nothing there.
+    area = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    area.write(arguments + b"".join(text + b"\0" for text in variables))
+    begin = ctypes.addressof(ctypes.c_char.from_buffer(area))
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(area))  # for as long as the process lives
+    _set_environ(begin + len(arguments), variables)
+    _tell_kernel(begin, len(arguments), sum(map(len, variables)) + len(variables))
+    os.environ._data.clear()  # type: ignore[attr-defined]
+    os.environ._data.update(env)  # type: ignore[attr-defined]
+    for name, value in added.items():
+        if name not in env:
+            os.environb[name] = value
+
+
+def _set_environ(address: int, variables: Sequence[bytes]) -> None:
+    pointers = (ctypes.c_void_p * (len(variables) + 1))()
+    for at, text in enumerate(variables):
+        pointers[at] = address
+        address += len(text) + 1
+    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pointers))
+    ctypes.c_void_p.in_dll(ctypes.CDLL(None), "environ").value = ctypes.addressof(pointers)
+
+
+def _tell_kernel(arguments: int, arguments_size: int, variables_size: int) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.sbrk.restype = ctypes.c_void_p
+    with open("/proc/self/stat", "rb") as file:
+        fields = [b"", b"", *file.read().rpartition(b")")[2].split()]  # numbered as in proc(5), less one
+    start_code, end_code, start_stack = (int(fields[at - 1]) for at in (26, 27, 28))
+    start_data, end_data, start_brk = (int(fields[at - 1]) for at in (45, 46, 47))
+    variables = arguments + arguments_size
+    map_ = _MmMap(
+        start_code,
+        end_code,
+        start_data,
+        end_data,
+        start_brk,
+        0,
+        start_stack,
+        arguments,
+        variables,
+        variables,
+        variables + variables_size,
+        0,
+        0,
+        _NO_EXE,
+    )
+    size = ctypes.c_ulong(ctypes.sizeof(map_))
+    map_.brk = libc.sbrk(ctypes.c_ssize_t(0))  # nothing may allocate between this and the call
+    if libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(map_), size, ctypes.c_ulong(0)) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_MM_MAP)")
