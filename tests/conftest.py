@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-# Meshes of most tests are gone before a starter would have imported anything; tests of starters ask for them.
-os.environ.setdefault("MILKWEED_WARM_MODULES", "")
+# Tests of starters ask for them.
+os.environ.pop("MILKWEED_WARM_MODULES", None)
 
 
 @pytest.fixture(scope="session")

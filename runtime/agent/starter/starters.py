@@ -99,7 +99,7 @@ class Starters:
         Raises:
             OSError: it cannot be started.
         """
-        how = f"cold: {cold}" if cold else "cold"
+        how = "" if not self._modules else f"cold: {cold}" if cold else "cold"
         if cold is None and self._modules:
             try:
                 child = await self._fork(read_request(argv, env, cwd), output, on_exit, wanted)

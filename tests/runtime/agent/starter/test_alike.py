@@ -82,7 +82,6 @@ async def test_a_program_ends_the_same_way(host: WarmHost, way: str) -> None:
         ("-c", "import sys; print(sys.argv, sys.path[0]); 1/0", "-x", "--", "y"),
         ("-c", "def f(:"),
         ("-c", "import lib.helper"),
-        ("nothing.py",),
         ("broken.py",),
         ("deep/main.py",),
         ("link.py",),

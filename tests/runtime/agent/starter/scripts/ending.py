@@ -45,6 +45,12 @@ def background():
     print("thread ends", flush=True)
 
 
+def thread_raises():
+    thread = threading.Thread(target=chain, name="worker")
+    thread.start()
+    thread.join()
+
+
 def pipe():
     os.close(1)
     print("nowhere")
@@ -93,7 +99,7 @@ ways = {
     "hook": lambda: (setattr(sys, "excepthook", hook), chain()),
     "bad-hook": lambda: (setattr(sys, "excepthook", lambda *_: 1 / 0), chain()),
     "thread": lambda: threading.Thread(target=background).start(),
-    "thread-raises": lambda: threading.Thread(target=chain, name="worker").start(),
+    "thread-raises": thread_raises,
     "daemon": lambda: threading.Thread(target=time.sleep, args=(99,), daemon=True).start(),
     "atexit-raises": lambda: atexit.register(chain),
     "pipe": pipe,
