@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 import anyio
@@ -200,12 +201,12 @@ def _role(command: Sequence[str], environ: Mapping[str, str]) -> Role | None:
 
 
 @asynccontextmanager
-async def open_lab() -> AsyncIterator[Lab]:
-    """Nothing of it is left at the end of the block, whatever happens in it."""
+async def open_lab(**env: str) -> AsyncIterator[Lab]:
+    """Nothing of it is left at the end of the block, whatever happens in it; `env` is the server's own."""
     root = Path(tempfile.mkdtemp(prefix="milkweed-bench-"))
     (root / "workspace").mkdir()
     try:
-        async with Client(serve_parameters(root)) as client:
+        async with Client(serve_parameters(root, env)) as client:
             yield Lab(root, client)
     finally:
         with anyio.CancelScope(shield=True):
@@ -213,12 +214,12 @@ async def open_lab() -> AsyncIterator[Lab]:
         shutil.rmtree(root, ignore_errors=True)
 
 
-def serve_parameters(root: Path) -> StdioServerParameters:
+def serve_parameters(root: Path, env: Mapping[str, str] = MappingProxyType({})) -> StdioServerParameters:
     """`milkweed serve` of this installation, with everything it keeps below `root`."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith("MILKWEED_")}
     places = {"MILKWEED_STATE_DIR": str(root / "state"), "MILKWEED_RUNTIME_DIR": str(root / "run")}
     command = str(Path(sys.executable).with_name("milkweed"))
-    return StdioServerParameters(command=command, args=["serve"], env=ours | places, cwd=root)
+    return StdioServerParameters(command=command, args=["serve"], env={**ours, **places, **env}, cwd=root)
 
 
 def empty_server() -> StdioServerParameters:

@@ -20,7 +20,7 @@ _FIRST = re.compile(r"first line at ([\d.]+)")
 
 async def run(*, quick: bool) -> AsyncIterator[Line]:
     times = 4 if quick else 20
-    async with open_lab() as lab, lab.mesh("bench", 1, _RANKS) as mesh:
+    async with open_lab(MILKWEED_WARM_MODULES="torch") as lab, lab.mesh("bench", 1, _RANKS) as mesh:
         script = lab.workload("first_line.py")
         cold = [await _first_line(lab, mesh, script, warm=False) for _ in range(max(3, times // 4))]
         await _until_warm(lab, mesh)
