@@ -29,7 +29,7 @@ _SOURCE_MAX_BYTES = 2 * 1024 * 1024
 @tool("debug", read_only=True)
 async def stack_dump(
     call: Call,
-    target: Annotated[str, Field(description="run id, or mesh id for its newest run that is running")],
+    target: Annotated[str, Field(description="run id; or a mesh, for its newest run that is running")],
     ranks: Ranks = None,
     native: Annotated[bool, Field(description="C and C++ frames too")] = False,
     locals: Annotated[bool, Field(description="local variables too")] = False,  # noqa: A002

@@ -63,7 +63,9 @@ async def read_remote_file(
     offset: Annotated[int, Field(ge=0, description="in bytes")] = 0,
     limit: Annotated[int | None, Field(ge=1, description="bytes; default: what fits")] = None,
     tail: Annotated[int | None, Field(ge=1, le=100_000, description="last lines")] = None,
-    grep: Annotated[str | None, Field(description="only lines that this regular expression matches")] = None,
+    grep: Annotated[
+        str | None, Field(description="only lines with this regular expression (RE2; (?i) for any case)")
+    ] = None,
     max_bytes: Annotated[
         int, Field(ge=500, le=65_536), Why("more does not fit an answer: read on by offset")
     ] = 7000,

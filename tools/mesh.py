@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -46,6 +48,7 @@ __all__ = [
 LEASE_MINUTES_MAX = 7 * 24 * 60
 ALLOCATE_WAIT_S = 30.0
 _LIST_MAX = 20
+_EVENTS_READ = 200
 _HOSTS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 5, 10
 
 _RELEASED_BEFORE = "it was released before"
@@ -145,7 +148,7 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
     found = await call.meshes.get(mesh)
     view = await found.view()
     runs = sorted(await found.runs(), key=lambda run: run.created_at, reverse=True)
-    events = await found.events(_EVENTS_SHOWN)
+    events = fold_events(await found.events(_EVENTS_READ))
     troubled_first = sorted(view.hosts, key=lambda host: (host.state == "ready", host.host))
     now = time.time()
     return bounded(
@@ -154,7 +157,7 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
             hosts_by_state=_hosts_by_state(view.hosts, share),
             host_list=[_describe_host(host, share) for host in troubled_first[:_HOSTS_SHOWN]],
             runs=[describe_item(run, now, share) for run in runs[:_RUNS_SHOWN]],
-            events=[clip(_event_line(event), int(200 * share)) for event in events[-_EVENTS_SHOWN:]],
+            events=[clip(event, int(200 * share)) for event in events[-_EVENTS_SHOWN:]],
         )
     )
 
@@ -270,13 +273,26 @@ def _next(view: MeshView) -> str:
     return f"run_on_mesh(mesh={view.mesh!r}, command=...)."
 
 
-def _event_line(event: MeshEvent) -> str:
-    where = f"host {event.host}" if event.host >= 0 else "keeper"
-    what = event.event
-    rank = f"rank {what.rank}" if what.rank is not None else ""
+def fold_events(events: Iterable[MeshEvent]) -> list[str]:
+    """A line for each event; ranks of one run to which the same happened, one after another, share a line."""
+    lines: list[str] = []
+    for key, group in groupby(events, _same_event):
+        members = list(group)
+        ranks = sorted({one.event.rank for one in members if one.event.rank is not None})
+        what, hosts = members[-1].event, sorted({one.host for one in members})
+        where = "keeper" if hosts[0] < 0 else f"host{'s' if len(hosts) > 1 else ''} {format_ranks(hosts)}"
+        who = f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}" if ranks else ""
+        words = (clock(what.at), where, what.kind, what.run, who, *key[2:])
+        lines.append(" ".join(word for word in words if word))
+    return lines
+
+
+def _same_event(one: MeshEvent) -> tuple[str, ...]:
+    """Equal for neighbours that differ in nothing but their rank and host."""
+    what = one.event
+    apart = "" if what.rank is not None else str(one.host)
     ended = exit_in_words(what.exit) if what.exit is not None else ""
-    words = (clock(what.at), where, what.kind, what.run, rank, ended, clean(what.detail))
-    return " ".join(word for word in words if word)
+    return (f"{what.kind} {what.run}", apart, ended, clean(what.detail))
 
 
 def _hosts_by_state(hosts: tuple[HostView, ...], share: float) -> dict[str, str]:

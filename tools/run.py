@@ -182,7 +182,9 @@ async def read_run_output(
     call: Call,
     run: RunId,
     ranks: Ranks = None,
-    grep: Annotated[str | None, Field(description="only lines that this regular expression matches")] = None,
+    grep: Annotated[
+        str | None, Field(description="only lines with this regular expression (RE2; (?i) for any case)")
+    ] = None,
     tail: Annotated[int | None, Field(ge=1, le=10_000, description="last lines of each rank")] = None,
     cursor: Annotated[
         str | None, Field(description='read on from here; "start" is the beginning; default: the end')

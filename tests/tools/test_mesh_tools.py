@@ -9,6 +9,7 @@ import pytest
 
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
 from milkweed.runtime.records import Exit, HostView, MeshSpec
+from milkweed.tools.mesh import fold_events
 from milkweed.tools.results import RESULT_BYTES
 from tests.fakes import FakeMesh, FakeMeshes, event
 from tests.tools.conftest import Ask
@@ -187,3 +188,14 @@ async def test_schedulers_are_told_with_the_reason(ask: Ask) -> None:
 async def test_a_workspace_with_an_impossible_name_is_refused(ask: Ask) -> None:
     with pytest.raises(InvalidArgument, match=r"invalid_path: workspace .* does not exist"):
         await ask("allocate_mesh", name="demo", workspace="x" * 5000)
+
+
+def test_what_happened_alike_to_ranks_of_a_run_is_one_line() -> None:
+    ended = [event("rank_exited", run="run-a", rank=rank, exit=Exit(code=0)) for rank in (2, 0, 1)]
+    odd = event("rank_exited", run="run-a", rank=3, exit=Exit(code=1))
+    over = event("run_ended", run="run-a")
+    assert fold_events([*ended, odd, over, over]) == [
+        "22:13:20Z host 0 rank_exited run-a ranks 0-2 exit 0",
+        "22:13:20Z host 0 rank_exited run-a rank 3 exit 1",
+        "22:13:20Z host 0 run_ended run-a",
+    ]
