@@ -20,6 +20,14 @@ pytestmark = [pytest.mark.anyio, pytest.mark.timeout(300), pytest.mark.xdist_gro
 SCRIPTS = Path(__file__).with_name("scripts")
 WAYS = re.findall(r'^    "([\w-]+)": ', (SCRIPTS / "ending.py").read_text(), re.MULTILINE)
 
+# Worker processes import it too, at any time and several at once: only the first process tells of it.
+PACKAGE = """
+import os
+if "PACKAGE_TOLD" not in os.environ:
+    os.environ["PACKAGE_TOLD"] = "yes"
+    print("package", __name__)
+"""
+
 
 @pytest.fixture(scope="module")
 async def host(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WarmHost]:
@@ -30,7 +38,7 @@ async def host(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[WarmHo
                 shutil.copy(script, directory)
         host.write(
             {
-                "pkg/__init__.py": "print('package', __name__)\n",
+                "pkg/__init__.py": PACKAGE,
                 "pkg/__main__.py": "import sys\nprint(__spec__.name, sys.argv)\nfrom . import sub\n",
                 "pkg/work.py": (SCRIPTS / "processes.py").read_text(),
                 "pkg/sub.py": "import sys, inspect\nprint(__name__, sys.argv, len(inspect.stack()))\n1/0\n",
