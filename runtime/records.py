@@ -79,7 +79,7 @@ class Exit:
 
 
 @dataclass(frozen=True, slots=True)
-class ProcPlan:
+class ProcessPlan:
     """One process of a run on one host, ready to be started.
 
     `label` names its output file: `rank-3`, or `torchrun-0` for a launcher that starts ranks itself.
@@ -105,7 +105,7 @@ class HostPlan:
 
     run: str
     host: int
-    procs: tuple[ProcPlan, ...]
+    processes: tuple[ProcessPlan, ...]
     child_ranks: tuple[int, ...] = ()
     script: str | None = None
     timeout_s: float | None = None

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from ..errors import InvalidArgument
 from ..mesh import Extent, parse_selection
-from ..records import HostPlan, ProcPlan, RunRequest
+from ..records import HostPlan, ProcessPlan, RunRequest
 
 __all__ = ["Placement", "command_text", "needs_port", "plan_run", "ranks_of"]
 
@@ -68,7 +68,7 @@ def ranks_of(plans: Sequence[HostPlan]) -> tuple[tuple[int, int], ...]:
     found = [
         (rank, plan.host)
         for plan in plans
-        for rank in (plan.child_ranks or tuple(proc.rank for proc in plan.procs))
+        for rank in (plan.child_ranks or tuple(process.rank for process in plan.processes))
     ]
     return tuple(sorted(found))
 
@@ -87,7 +87,7 @@ def _spmd(request: RunRequest, place: Placement, groups: list[_Group]) -> tuple[
     world = sum(group.size for group in groups)
     plans = []
     for group in groups:
-        procs = []
+        processes = []
         for local in range(group.size):
             rank = group.first + local
             env = {
@@ -110,10 +110,10 @@ def _spmd(request: RunRequest, place: Placement, groups: list[_Group]) -> tuple[
             }
             if group.size > 1:
                 env["OMP_NUM_THREADS"] = "1"
-            procs.append(
-                _proc(request, place, group.host, rank, f"rank-{rank}", _with_python(request.argv), env)
+            processes.append(
+                _process(request, place, group.host, rank, f"rank-{rank}", _with_python(request.argv), env)
             )
-        plans.append(_host_plan(request, place, group.host, procs))
+        plans.append(_host_plan(request, place, group.host, processes))
     return tuple(plans)
 
 
@@ -154,10 +154,10 @@ def _torchrun(request: RunRequest, place: Placement, groups: list[_Group]) -> tu
             **master,
         }
         # A launcher is no rank: it has the number -1 - host, so that its own end is told from theirs.
-        proc = _proc(request, place, group.host, -1 - group.host, f"torchrun-{group.group}", argv, env)
-        plan = _host_plan(request, place, group.host, [proc])
+        process = _process(request, place, group.host, -1 - group.host, f"torchrun-{group.group}", argv, env)
+        plan = _host_plan(request, place, group.host, [process])
         children = tuple(range(group.first, group.first + group.size))
-        plans.append(HostPlan(plan.run, plan.host, plan.procs, children, None, plan.timeout_s))
+        plans.append(HostPlan(plan.run, plan.host, plan.processes, children, None, plan.timeout_s))
     return tuple(plans)
 
 
@@ -169,8 +169,8 @@ def _per_host(request: RunRequest, place: Placement, groups: list[_Group]) -> tu
             "NODE_RANK": str(group.group),
             "MASTER_ADDR": place.addresses[groups[0].host],
         }
-        proc = _proc(request, place, group.host, group.group, f"rank-{group.group}", request.argv, env)
-        plans.append(_host_plan(request, place, group.host, [proc]))
+        process = _process(request, place, group.host, group.group, f"rank-{group.group}", request.argv, env)
+        plans.append(_host_plan(request, place, group.host, [process]))
     return tuple(plans)
 
 
@@ -190,7 +190,7 @@ def _meeting_point(place: Placement, groups: list[_Group]) -> dict[str, str]:
     return {"MASTER_ADDR": place.addresses[groups[0].host], "MASTER_PORT": str(place.master_port)}
 
 
-def _proc(
+def _process(
     request: RunRequest,
     place: Placement,
     host: int,
@@ -198,7 +198,7 @@ def _proc(
     label: str,
     argv: Sequence[str],
     env: Mapping[str, str],
-) -> ProcPlan:
+) -> ProcessPlan:
     base = {
         # A rank that dies by a signal says where; only then does it print.
         "PYTHONFAULTHANDLER": "1",
@@ -210,7 +210,7 @@ def _proc(
         # Hosts that share the machine meet on its loopback, whatever its host name resolves to.
         base["GLOO_SOCKET_IFNAME"] = "lo"
     cwd = request.cwd or place.workspace
-    return ProcPlan(
+    return ProcessPlan(
         rank,
         label,
         _resolve_python(argv, place),
@@ -220,8 +220,10 @@ def _proc(
     )
 
 
-def _host_plan(request: RunRequest, place: Placement, host: int, procs: Sequence[ProcPlan]) -> HostPlan:
-    return HostPlan(place.run, host, tuple(procs), (), request.script, request.timeout_s)
+def _host_plan(
+    request: RunRequest, place: Placement, host: int, processes: Sequence[ProcessPlan]
+) -> HostPlan:
+    return HostPlan(place.run, host, tuple(processes), (), request.script, request.timeout_s)
 
 
 def _with_python(argv: tuple[str, ...]) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from ..errors import NotFound, Unavailable
 from ..filesystems import is_full
 from ..mesh import format_ranks
 from ..output import Layout, output_file, read_slice
-from ..records import EndReason, Exit, HostPlan, OutputSlice, ProcPlan
+from ..records import EndReason, Exit, HostPlan, OutputSlice, ProcessPlan
 from . import torchrun
 from .commands import script_argv
 from .rank_env import environment, find_ranks, marks
@@ -39,8 +39,8 @@ _SUMMARY_BYTES = 256 * 1024
 
 
 @dataclass(slots=True)
-class _Proc:
-    plan: ProcPlan
+class _Member:
+    plan: ProcessPlan
     child: Child | None = None
     exit: Exit | None = None
 
@@ -56,7 +56,7 @@ class HostRun:
         self._context = context
         self._cap = cap
         self._starters = starters
-        self._procs = {proc.rank: _Proc(proc) for proc in plan.procs}
+        self._members = {member.rank: _Member(member) for member in plan.processes}
         self._launched: dict[int, Process] = {}
         self._ended_by: dict[int, EndReason] = {}
         self._ending: EndReason | None = None
@@ -66,20 +66,20 @@ class HostRun:
     @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks of the run on this host, without launchers."""
-        return tuple(sorted(self.plan.child_ranks or (rank for rank in self._procs if rank >= 0)))
+        return tuple(sorted(self.plan.child_ranks or (rank for rank in self._members if rank >= 0)))
 
     def label(self, rank: int) -> str:
         """Raises NotFound(rank_not_found) for a rank that this host does not have."""
         if rank in self.plan.child_ranks:
             return f"rank-{rank}"
-        if rank not in self._procs:
+        if rank not in self._members:
             raise NotFound(
                 "rank_not_found",
                 f"run {self.plan.run} has no rank {rank} on {self._context.name},"
                 f" only {format_ranks(self.ranks) or 'none'}",
                 "Name one of those.",
             )
-        return self._procs[rank].plan.label
+        return self._members[rank].plan.label
 
     def prepare(self) -> None:
         """Makes the run's directory.
@@ -101,11 +101,11 @@ class HostRun:
                 "disk_full", f"cannot write {self.directory}: {error.strerror}", "Make room on that disk."
             ) from None
 
-    def argv(self, proc: ProcPlan) -> tuple[str, ...]:
+    def argv(self, member: ProcessPlan) -> tuple[str, ...]:
         """What is started: the plan's command, behind the script if the run is one."""
         if self.plan.script is None:
-            return proc.argv
-        return (*script_argv(self.directory / "script", self.plan.script), *proc.argv)
+            return member.argv
+        return (*script_argv(self.directory / "script", self.plan.script), *member.argv)
 
     async def start(self) -> None:
         """Starts every process; one that cannot be started is told as an event."""
@@ -113,32 +113,32 @@ class HostRun:
             with suppress(OSError):  # torchrun's rank opens it again, and fails if it cannot
                 os.close(self._watch_output(rank, self.label(rank)))
         async with anyio.create_task_group() as tasks:
-            for proc in self._procs.values():
-                tasks.start_soon(self._start, proc)
+            for member in self._members.values():
+                tasks.start_soon(self._start, member)
                 await anyio.lowlevel.checkpoint()
         self.started.set()
         self._note_ends()
 
-    async def _start(self, proc: _Proc) -> None:
-        rank = proc.plan.rank
+    async def _start(self, member: _Member) -> None:
+        rank = member.plan.rank
         try:
-            started = await self._launch(proc)
+            started = await self._launch(member)
         except (OSError, ValueError) as error:
-            self._failed_to_start(proc, Exit(error=_reason(error)))
+            self._failed_to_start(member, Exit(error=_reason(error)))
             return
         if started is None:
-            self._failed_to_start(proc, Exit(ended_by=self._ended_by.get(rank, self._ending)))
+            self._failed_to_start(member, Exit(ended_by=self._ended_by.get(rank, self._ending)))
             return
-        proc.child = started.child
+        member.child = started.child
         self._say("rank_started", rank, pid=started.child.pid, detail=started.how)
 
-    async def _launch(self, proc: _Proc) -> Started | None:
+    async def _launch(self, member: _Member) -> Started | None:
         """The process of a rank; None where it was ended before it ran.
 
         Raises:
             OSError, ValueError: it cannot be started.
         """
-        plan = proc.plan
+        plan = member.plan
         output = self._watch_output(plan.rank, plan.label)
         try:
             return await self._starters.start(
@@ -146,7 +146,7 @@ class HostRun:
                 env=environment(self._context, self.plan, plan, os.environ),
                 cwd=self._context.resolve(plan.cwd),
                 output=output,
-                on_exit=lambda _, ending: self._exited(proc, ending),
+                on_exit=lambda _, ending: self._exited(member, ending),
                 wanted=lambda: self._ending is None and plan.rank not in self._ended_by,
                 cold=plan.cold,
             )
@@ -164,21 +164,21 @@ class HostRun:
         text = f"output over {self._cap.policy.cap >> 20} MiB: its middle falls out from here on"
         self._say("output_capped", rank, detail=f"{text} ({layout.note})" if layout.note else text)
 
-    def _failed_to_start(self, proc: _Proc, ending: Exit) -> None:
-        proc.exit = ending
-        self._say("rank_failed_to_start", proc.plan.rank, ending=ending)
+    def _failed_to_start(self, member: _Member, ending: Exit) -> None:
+        member.exit = ending
+        self._say("rank_failed_to_start", member.plan.rank, ending=ending)
 
-    def _exited(self, proc: _Proc, ending: Exit) -> None:
-        rank = proc.plan.rank
-        proc.exit = replace(ending, ended_by=self._ended_by.get(rank))
-        if not proc.exit.ok and proc.exit.ended_by is None and is_full(self.directory):
+    def _exited(self, member: _Member, ending: Exit) -> None:
+        rank = member.plan.rank
+        member.exit = replace(ending, ended_by=self._ended_by.get(rank))
+        if not member.exit.ok and member.exit.ended_by is None and is_full(self.directory):
             self._failed_on_full_disk |= {rank, *self.plan.child_ranks}
         if self.plan.child_ranks:
-            self._launcher_exited(proc.plan, proc.exit)
-        self._say("rank_exited", rank, pid=proc.child.pid if proc.child else None, ending=proc.exit)
+            self._launcher_exited(member.plan, member.exit)
+        self._say("rank_exited", rank, pid=member.child.pid if member.child else None, ending=member.exit)
         self._note_ends()
 
-    def _launcher_exited(self, launcher: ProcPlan, ending: Exit) -> None:
+    def _launcher_exited(self, launcher: ProcessPlan, ending: Exit) -> None:
         text = ""
         with suppress(OSError):
             tail = self._slice(
@@ -196,7 +196,7 @@ class HostRun:
             )
 
     def _note_ends(self) -> None:
-        if self.started.is_set() and all(proc.exit is not None for proc in self._procs.values()):
+        if self.started.is_set() and all(member.exit is not None for member in self._members.values()):
             self._mains_ended.set()
 
     def _say(
@@ -235,16 +235,16 @@ class HostRun:
         self.ended.set()
 
     async def _find_launched(self) -> None:
-        while not self._look_for_launched():  # noqa: ASYNC110 - /proc tells nobody of a change
+        while not self._look_for_launched():  # noqa: ASYNC110 - /member tells nobody of a change
             await anyio.sleep(_LOOK_S)
 
     def _look_for_launched(self) -> bool:
         """Learns the pids of the ranks that launchers have started; whether all are known."""
         table = snapshot()
-        for proc in self._procs.values():
-            if proc.child is None or proc.exit is not None:
+        for member in self._members.values():
+            if member.child is None or member.exit is not None:
                 continue
-            for rank, process in find_ranks(table, proc.child.pid, self.plan.child_ranks).items():
+            for rank, process in find_ranks(table, member.child.pid, self.plan.child_ranks).items():
                 if self._launched.get(rank) != process:
                     if not self._is(self._launched.get(rank), process):
                         self._say("rank_started", rank, pid=process.pid)
@@ -260,9 +260,9 @@ class HostRun:
         self._context.children.collect()  # what has ended by itself was not ended by us
         if ranks is None:
             self._ending = self._ending or reason
-        for rank in [*self._procs, *self.plan.child_ranks] if ranks is None else ranks:
-            proc = self._procs.get(rank)
-            if proc is None or proc.exit is None:
+        for rank in [*self._members, *self.plan.child_ranks] if ranks is None else ranks:
+            member = self._members.get(rank)
+            if member is None or member.exit is None:
                 self._ended_by.setdefault(rank, reason)
         count = 0
         with anyio.CancelScope(shield=True):
@@ -272,7 +272,7 @@ class HostRun:
     def _trees(self, ranks: Iterable[int] | None) -> list[Tree]:
         if ranks is None:
             mine = marks(self._context, self.plan.run)
-            return [self._context.children.tree(p.child.pid, mine) for p in self._procs.values() if p.child]
+            return [self._context.children.tree(p.child.pid, mine) for p in self._members.values() if p.child]
         if self.plan.child_ranks:
             self._look_for_launched()
         trees = []
@@ -281,9 +281,9 @@ class HostRun:
                 mine = {**marks(self._context, self.plan.run), "RANK": str(rank)}
                 found = self._launched[rank]
                 trees.append(Tree(found.pid, found.start_time, mine))
-            elif (proc := self._procs.get(rank)) is not None and proc.child is not None:
+            elif (member := self._members.get(rank)) is not None and member.child is not None:
                 trees.append(
-                    self._context.children.tree(proc.child.pid, marks(self._context, self.plan.run, rank))
+                    self._context.children.tree(member.child.pid, marks(self._context, self.plan.run, rank))
                 )
         return trees
 
@@ -297,15 +297,19 @@ class HostRun:
                 process = read_process(self._launched[rank].pid)
                 if process is not None and process.alive and self._is(self._launched[rank], process):
                     found.append((rank, process.pid))
-            elif (proc := self._procs.get(rank)) is not None and proc.child is not None and proc.exit is None:
-                found.append((rank, proc.child.pid))
+            elif (
+                (member := self._members.get(rank)) is not None
+                and member.child is not None
+                and member.exit is None
+            ):
+                found.append((rank, member.child.pid))
         return tuple(found)
 
     def read(self, rank: int, offset: int | None, tail_bytes: int | None, max_bytes: int) -> OutputSlice:
         """A slice of one rank's output (see `output.read_slice`)."""
         label = self.label(rank)
-        proc = self._procs.get(rank)
-        ended = proc.exit is not None if proc is not None else self._mains_ended.is_set()
+        member = self._members.get(rank)
+        ended = member.exit is not None if member is not None else self._mains_ended.is_set()
         found = self._slice(label, rank, offset, tail_bytes, max_bytes, ended=ended)
         return replace(found, note=_DISK_FULL) if rank in self._failed_on_full_disk else found
 

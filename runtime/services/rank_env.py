@@ -10,21 +10,21 @@ from ..agent.context import HostContext
 from ..agent.hook_protocol import hook_environment
 from ..agent.ptree import Process, descendants, read_environ
 from ..agent.starter import Starters
-from ..records import HostPlan, ProcPlan
+from ..records import HostPlan, ProcessPlan
 
 __all__ = ["environment", "find_ranks", "marks", "open_starters"]
 
 
 def environment(
-    context: HostContext, plan: HostPlan, proc: ProcPlan, base: Mapping[str, str]
+    context: HostContext, plan: HostPlan, process: ProcessPlan, base: Mapping[str, str]
 ) -> dict[str, str]:
     """What a process of the plan gets: `base` without our variables, the plan's over it, our marks on top."""
     env = {name: value for name, value in base.items() if not name.startswith("MILKWEED_")}
     env |= {"PYTHONUNBUFFERED": "1", "TMPDIR": str(context.temporary)}
-    env |= proc.env
-    env |= marks(context, plan.run, proc.rank)
+    env |= process.env
+    env |= marks(context, plan.run, process.rank)
     env["MILKWEED_MESH"] = context.mesh
-    return env | hook_environment(context.run_directory(plan.run), proc.label, env.get("PYTHONPATH", ""))
+    return env | hook_environment(context.run_directory(plan.run), process.label, env.get("PYTHONPATH", ""))
 
 
 def open_starters(context: HostContext, tasks: anyio.abc.TaskGroup, modules: Sequence[str]) -> Starters:

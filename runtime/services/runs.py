@@ -78,10 +78,10 @@ class Runs(Actor):
             InvalidArgument: the working directory is none, or the command is empty or too large.
         """
         checked = set()
-        for proc in plan.procs:
-            cwd = self._context.resolve(proc.cwd)
-            env = environment(self._context, plan, proc, os.environ)
-            argv = proc.argv if plan.script is None else script_argv(Path("script"), plan.script)
+        for process in plan.processes:
+            cwd = self._context.resolve(process.cwd)
+            env = environment(self._context, plan, process, os.environ)
+            argv = process.argv if plan.script is None else script_argv(Path("script"), plan.script)
             if (key := (argv[:1], cwd, env.get("PATH"))) not in checked:
                 checked.add(key)
                 check_directory(cwd)
@@ -127,9 +127,9 @@ class Runs(Actor):
     @endpoint
     async def prepare(self, plan: HostPlan) -> None:
         """Has a starter for runs like this one ready, soon; where there can be none, it does nothing."""
-        for proc in plan.procs:
-            env = environment(self._context, plan, proc, os.environ)
-            self._starters.prepare(proc.argv, env=env, cwd=self._context.resolve(proc.cwd))
+        for process in plan.processes:
+            env = environment(self._context, plan, process, os.environ)
+            self._starters.prepare(process.argv, env=env, cwd=self._context.resolve(process.cwd))
 
     @endpoint
     async def end(self, run: str, ranks: tuple[int, ...] | None, reason: EndReason, grace_s: float) -> int:

@@ -24,7 +24,7 @@ from milkweed.runtime.agent.children import open_children
 from milkweed.runtime.agent.context import HostContext
 from milkweed.runtime.agent.spool import Spool
 from milkweed.runtime.call import ActorRef, open_connection
-from milkweed.runtime.records import HostEvent, HostPlan, ProcPlan
+from milkweed.runtime.records import HostEvent, HostPlan, ProcessPlan
 from milkweed.runtime.services.runs import Runs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,7 +59,9 @@ def plan_of(
 ) -> HostPlan:
     """One rank a command."""
     procs = tuple(
-        ProcPlan(rank, f"rank-{rank}", tuple(argv), {"RANK": str(rank), **(env or {})}, cwd or str(directory))
+        ProcessPlan(
+            rank, f"rank-{rank}", tuple(argv), {"RANK": str(rank), **(env or {})}, cwd or str(directory)
+        )
         for rank, argv in enumerate(commands)
     )
     return HostPlan(run, 0, procs, (), script, timeout_s)

@@ -13,7 +13,7 @@ from milkweed.runtime.records import (
     HostView,
     MeshSpec,
     MeshView,
-    ProcPlan,
+    ProcessPlan,
     RankView,
     RunView,
 )
@@ -31,7 +31,9 @@ from milkweed.runtime.records import (
         RunView(
             "run-a", "mesh-a-b", "failed", "spmd", "x", (RankView(0, 0, "failed", 7, Exit(code=0)),), 1.5
         ),
-        HostPlan("run-a", 0, (ProcPlan(-1, "torchrun-0", ("a", "b"), {"A": ""}, "/"),), (0, 1), "echo", 0.5),
+        HostPlan(
+            "run-a", 0, (ProcessPlan(-1, "torchrun-0", ("a", "b"), {"A": ""}, "/"),), (0, 1), "echo", 0.5
+        ),
         HostEvent(3, 1.0, "rank_exited", "run-a", 0, 9, Exit(signal=9, oom_kills=1, ended_by="timeout")),
     ],
     ids=lambda record: type(record).__name__,

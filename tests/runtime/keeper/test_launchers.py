@@ -27,7 +27,7 @@ PLACE = Placement(
 def test_spmd_numbers_the_chosen_ranks_from_zero_and_meets_on_the_first_host() -> None:
     plans = plan_run(RunRequest(("python", "t.py"), ranks="1-3"), PLACE)
     assert ranks_of(plans) == ((0, 0), (1, 1), (2, 1))
-    env = plans[1].procs[1].env
+    env = plans[1].processes[1].env
     names = (
         "RANK",
         "WORLD_SIZE",
@@ -38,17 +38,17 @@ def test_spmd_numbers_the_chosen_ranks_from_zero_and_meets_on_the_first_host() -
         "MASTER_PORT",
     )
     assert [env[name] for name in names] == ["2", "3", "1", "2", "1", "10.0.0.1", "4711"]
-    assert plans[0].procs[0].argv == ("/venv/bin/python", "t.py")
-    assert plans[0].procs[0].cwd == "/work"
+    assert plans[0].processes[0].argv == ("/venv/bin/python", "t.py")
+    assert plans[0].processes[0].cwd == "/work"
 
 
 def test_the_users_environment_wins() -> None:
     plans = plan_run(RunRequest(("x",), env={"OMP_NUM_THREADS": "4"}), PLACE)
-    assert plans[0].procs[0].env["OMP_NUM_THREADS"] == "4"
+    assert plans[0].processes[0].env["OMP_NUM_THREADS"] == "4"
 
 
 def test_a_python_file_alone_is_run_by_python() -> None:
-    assert plan_run(RunRequest(("t.py", "--x")), PLACE)[0].procs[0].argv == (
+    assert plan_run(RunRequest(("t.py", "--x")), PLACE)[0].processes[0].argv == (
         "/venv/bin/python",
         "t.py",
         "--x",
@@ -63,9 +63,9 @@ def test_per_host_starts_one_on_each_host_and_single_one_in_all() -> None:
 def test_torchrun_is_one_launcher_a_host_whose_children_are_the_ranks() -> None:
     plans = plan_run(RunRequest(("train.py",), "torchrun"), PLACE)
     assert [plan.child_ranks for plan in plans] == [(0, 1), (2, 3)]
-    assert [plan.procs[0].rank for plan in plans] == [-1, -2]
-    assert plans[1].procs[0].env["NODE_RANK"] == "1"
-    assert plans[0].procs[0].argv[-2:] == ("/venv/bin/python", "train.py")
+    assert [plan.processes[0].rank for plan in plans] == [-1, -2]
+    assert plans[1].processes[0].env["NODE_RANK"] == "1"
+    assert plans[0].processes[0].argv[-2:] == ("/venv/bin/python", "train.py")
 
 
 @pytest.mark.parametrize(
@@ -92,6 +92,6 @@ def test_spmd_sets_every_variable_that_torchrun_sets(tmp_path: Path) -> None:
     ]
     done = subprocess.run(command, env=clean, capture_output=True, text=True, check=True, timeout=120)
     torchrun = json.loads(done.stdout.split("ENV", 1)[1].splitlines()[0])
-    ours = plan_run(RunRequest(("x",)), PLACE)[0].procs[0].env
+    ours = plan_run(RunRequest(("x",)), PLACE)[0].processes[0].env
     # The error file is how torchrun's own agent hears of a failure; there is no such agent here.
     assert set(torchrun) - set(clean) - {"TORCHELASTIC_ERROR_FILE"} <= set(ours)

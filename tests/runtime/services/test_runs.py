@@ -13,7 +13,7 @@ import pytest
 
 from milkweed.runtime.agent.ptree import read_process
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound, Unavailable
-from milkweed.runtime.records import Exit, HostPlan, ProcPlan
+from milkweed.runtime.records import Exit, HostPlan, ProcessPlan
 from milkweed.runtime.services import host_run
 from tests.runtime.hosts import DEADLINE_S, event_of, open_descriptors, open_host, plan_of, python, until
 
@@ -323,7 +323,7 @@ sys.exit(max(child.wait() for child in children))
 
 
 def launcher_plan(directory: Path, code: str) -> HostPlan:
-    proc = ProcPlan(-1, "torchrun-0", (*python(FAKE_TORCHRUN), code), {}, str(directory))
+    proc = ProcessPlan(-1, "torchrun-0", (*python(FAKE_TORCHRUN), code), {}, str(directory))
     return HostPlan("run-1", 0, (proc,), (4, 5))
 
 

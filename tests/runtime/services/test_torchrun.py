@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from milkweed.runtime.records import Exit, HostPlan, ProcPlan
+from milkweed.runtime.records import Exit, HostPlan, ProcessPlan
 from milkweed.runtime.services.torchrun import RankFailure, endings, parse_failures
 from tests.runtime.hosts import event_of, open_host
 
@@ -70,7 +70,7 @@ async def test_a_real_torchrun(tmp_path: Path) -> None:
     own_output = 'exec "$@" >>"$MILKWEED_RUN_DIR/rank-$RANK.out" 2>&1'
     launcher = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python")
     argv = (sys.executable, *launcher, "/bin/sh", "-c", own_output, "sh", sys.executable, "train.py")
-    proc = ProcPlan(-1, "torchrun-0", argv, {}, str(tmp_path))
+    proc = ProcessPlan(-1, "torchrun-0", argv, {}, str(tmp_path))
     async with open_host(tmp_path) as (context, runs):
         await runs.start(HostPlan("run-1", 0, (proc,), (0, 1), None, 120.0))
         while not await context.spool.after(1, 60.0):

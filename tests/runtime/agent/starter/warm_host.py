@@ -51,7 +51,7 @@ class WarmHost:
         words = [(sys.executable, *command) for command in commands]
         plan = plan_of(self.directory, *words, run=unique("run"), env=dict(env or {}))
         cold = None if warm else ""
-        return replace(plan, procs=tuple(replace(proc, cold=cold) for proc in plan.procs))
+        return replace(plan, processes=tuple(replace(one, cold=cold) for one in plan.processes))
 
     async def start(self, plan: HostPlan) -> str:
         await self.host.runs.call_one(Runs.start, plan)
@@ -67,7 +67,7 @@ class WarmHost:
         started = {event.rank: event.detail for event in self.events(plan.run, "rank_started")}
         ended = {event.rank: event.exit for event in self.events(plan.run, "rank_")}
         found = []
-        for proc in plan.procs:
+        for proc in plan.processes:
             path = self.directory / "runs" / plan.run / f"{proc.label}.out"
             text = path.read_bytes().decode(errors="replace").replace(plan.run, "RUN")
             found.append(Outcome(started.get(proc.rank, ""), ended[proc.rank] or Exit(), text))
