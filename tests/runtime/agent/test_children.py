@@ -111,7 +111,8 @@ async def test_end_tree_ends_descendants_and_marked_processes_and_nobody_else() 
         marked = spawn(children, "sleep", "1000", env=mark)
         await until(lambda: len(ptree.descendants(ptree.snapshot(), [child.pid])) == 2)
         assert await children.end_tree(child.pid, mark, 1.0) == 4
-        assert child.exit == Exit(signal=signal.SIGTERM)
+        # By the signal, or with exit 0: the shell may hear first that what it waits for has ended.
+        assert child.exit in (Exit(signal=signal.SIGTERM), Exit(code=0))
         assert marked.exit == Exit(signal=signal.SIGTERM)
         assert other.exit is None
 
