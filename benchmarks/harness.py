@@ -84,6 +84,11 @@ def measure(
     return Line(group, name, unit, statistics.median(values), tuple(values), target, note)
 
 
+def worst(group: str, name: str, unit: str, values: Sequence[float], target: float, note: str = "") -> Line:
+    """A line with the largest of the values: for a limit that must always hold."""
+    return Line(group, name, unit, max(values), tuple(values), target, note)
+
+
 def ratio(
     group: str,
     name: str,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -224,7 +223,7 @@ class MeshKeeper(Actor):
         runs = tuple(view.run for view in self._runs.unfinished())
         with anyio.CancelScope(shield=True):
             processes = await self._end_hosts(reason)
-            processes += await self._give_back(words, lambda: self._runs.close(reason, time.time()))
+            processes += await self._give_back(words, reason)
         return Released(self._view.mesh, runs, processes, str(self._paths.root))
 
     async def _end_hosts(self, reason: EndReason) -> int:
@@ -241,12 +240,17 @@ class MeshKeeper(Actor):
                 logger.warning("host %d did not end by itself: %s", host, answer)
         return sum(answer for answer in answers.values() if isinstance(answer, int))
 
-    async def _give_back(self, reason: str, before: Callable[[], None] = lambda: None) -> int:
+    async def _give_back(self, words: str, reason: EndReason = "released") -> int:
+        """Ends what is left, hosts that were never taken up too; no run outlives it."""
         with anyio.CancelScope(shield=True):
             ended = await self._allocation.give_back()
-            for host, link in self._hosts.links.items():
-                link.take(self._allocation.spooled(host))
-            before()
-            self._put("released", reason)
+            for host in range(self._view.spec.hosts):
+                link, events = self._hosts.links.get(host), self._allocation.spooled(host)
+                if link is not None:
+                    link.take(events)
+                elif events:
+                    self._runs.take(host, events)
+            self._runs.close(reason, time.time())
+            self._put("released", words)
         self._given_back.set()
         return ended

@@ -116,3 +116,17 @@ async def test_an_allocation_forgets_what_was_released_long_ago(
     os.utime(directory / "keeper.log", (time.time() - 30 * DAY_S,) * 2)
     await meshes.allocate(spec(tmp_path, hosts=1))
     await eventually(lambda: not directory.exists())
+
+
+async def test_a_scheduler_that_cannot_be_loaded_is_told_and_the_others_are_there(
+    meshes: Meshes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "milkweed.schedulers", "broken", "content = 1 / 0\n")
+    on_path(tmp_path, monkeypatch)
+    found = {view.name: view for view in meshes.schedulers()}
+    assert found["local"].available
+    assert not found["broken"].available
+    assert "ZeroDivisionError" in found["broken"].reason
+    with pytest.raises(Unavailable, match=r"scheduler_unusable: .*ZeroDivisionError.* Mend or uninstall"):
+        await meshes.allocate(spec(tmp_path, scheduler="broken"))
+    assert await meshes.list() == ()

@@ -356,6 +356,60 @@ async def test_a_stopped_agent_is_said_and_what_was_cancelled_ends_when_it_goes_
             await anyio.sleep(0.05)
 
 
+async def test_a_host_whose_agent_is_gone_is_told_although_its_guard_is_stopped(mesh: Mesh) -> None:
+    agent = (await mesh.view()).hosts[1].agent_pid
+    assert agent is not None
+    guard = int(Path(f"/proc/{agent}/stat").read_text().rpartition(")")[2].split()[1])
+    os.kill(guard, signal.SIGSTOP)
+    try:
+        os.kill(agent, signal.SIGKILL)
+        with anyio.fail_after(20):
+            while (view := await mesh.view()).state != "degraded":
+                await anyio.sleep(0.02)
+        assert [host.state for host in view.hosts] == ["ready", "silent"]
+    finally:
+        os.kill(guard, signal.SIGCONT)
+    with anyio.fail_after(20):
+        while (await mesh.view()).hosts[1].state != "lost":
+            await anyio.sleep(0.02)
+
+
+async def test_an_agent_that_is_stopped_and_then_killed_does_not_take_the_keeper_along(mesh: Mesh) -> None:
+    keeper = keeper_of(mesh.id)
+    agent = (await mesh.view()).hosts[1].agent_pid
+    assert agent is not None
+    os.kill(agent, signal.SIGSTOP)
+    with anyio.fail_after(30):
+        while (await mesh.view()).hosts[1].state != "silent":
+            await anyio.sleep(0.02)
+    os.kill(agent, signal.SIGKILL)
+    with anyio.fail_after(20):
+        while (await mesh.view()).hosts[1].state != "lost":
+            await anyio.sleep(0.02)
+    assert keeper_of(mesh.id) == keeper
+
+
+async def test_a_damaged_record_ends_the_mesh_and_says_so(places: Places, tmp_path: Path) -> None:
+    async with open_meshes(places) as first:
+        mesh = await first.allocate(spec(tmp_path))
+        run = (await mesh.start_run(RunRequest(SLEEP))).run
+        await pids_of(mesh, run)
+        record = places.mesh(mesh.id).record
+    keeper = keeper_of(mesh.id)
+    assert keeper is not None
+    os.kill(keeper, signal.SIGKILL)
+    record.write_text(record.read_text()[:20])
+    async with open_meshes(places) as second:
+        again = await second.get(mesh.id)
+        with anyio.fail_after(20):
+            while (view := await again.view()).state != "released":
+                await anyio.sleep(0.02)
+        assert view.reason.startswith("directory_unusable: ")
+        assert "mesh.json is damaged" in view.reason
+        assert (await again.run(run)).state == "cancelled"
+    assert of_mesh(mesh.id) == []
+
+
 async def test_removed_sockets_are_made_again(places: Places, tmp_path: Path) -> None:
     async with open_meshes(places) as first:
         mesh = await first.allocate(spec(tmp_path))
