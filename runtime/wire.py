@@ -1,8 +1,12 @@
 """Frames on a stream socket, as pure functions: bytes in, frames out.
 
-A frame is a 20-byte header and a body:
+A frame is a 24-byte header and a payload:
 
-    magic 2s "mw" | version u8 | kind u8 | call id u64 | body length u32 | reserved u32 (0)
+    magic 2s "mw" | version u8 | kind u8 | buffers u32 | call id u64 | payload length u64
+
+Without buffers the payload is the body. With n buffers it is a table of n + 1 lengths (u64: the body's, then
+the buffers'), the body, and the buffers, each begun at a multiple of 64: large arrays cross beside the body
+that describes them and are received into the memory that they will be used in.
 
 HELLO and GOODBYE bodies are JSON in every version, so that any two versions can tell each other why they
 part. All other bodies are pickles: both ends are processes of one user behind a 0700 directory and a peer
@@ -14,29 +18,37 @@ from __future__ import annotations
 import enum
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from .errors import ProtocolError
 
 __all__ = [
-    "MAX_BODY",
+    "MAX_BUFFERS",
+    "MAX_PAYLOAD",
     "SAME_VERSION",
     "WIRE_VERSION",
     "FrameReader",
     "Kind",
+    "Part",
     "WireFrame",
     "decode_json",
     "encode",
     "encode_json",
 ]
 
-WIRE_VERSION = 1
+WIRE_VERSION = 2
 SAME_VERSION = "Both sides must be the same version of Milkweed."
-MAX_BODY = 256 * 1024 * 1024
-_HEADER = struct.Struct("!2sBBQII")
+MAX_PAYLOAD = 16 * 1024**3
+MAX_BUFFERS = 64 * 1024
+_HEADER = struct.Struct("!2sBBIQQ")
 _MAGIC = b"mw"
+_ALIGN = 64
+_CHUNK = 256 * 1024
+_KINDS: dict[int, Kind]
+
+Part = bytes | bytearray | memoryview
 
 
 class Kind(enum.IntEnum):
@@ -48,36 +60,45 @@ class Kind(enum.IntEnum):
     GOODBYE = 6
 
 
+_KINDS = {int(kind): kind for kind in Kind}
+
+
 @dataclass(frozen=True, slots=True)
 class WireFrame:
     kind: Kind
     call: int
-    body: bytes
+    body: bytes | memoryview
+    buffers: tuple[memoryview, ...] = ()
     version: int = WIRE_VERSION
 
 
-def encode(kind: Kind, call: int, body: bytes = b"") -> bytes:
-    """One frame as bytes.
+def encode(kind: Kind, call: int, body: Part = b"", buffers: Sequence[memoryview] = ()) -> list[Part]:
+    """One frame, as parts to be sent one after the other; `buffers` are flat bytes and are not copied.
 
     Raises:
-        ProtocolError: the body is larger than `MAX_BODY`.
+        ProtocolError: the payload is larger than `MAX_PAYLOAD`, or has more than `MAX_BUFFERS` buffers.
     """
-    if len(body) > MAX_BODY:
-        raise ProtocolError(
-            "protocol_error",
-            f"a message of {len(body):,} bytes is over the limit of {MAX_BODY:,}",
-            "Send less at once.",
-        )
-    return _HEADER.pack(_MAGIC, WIRE_VERSION, kind, call, len(body), 0) + body
+    if not buffers:
+        _check_sizes(0, len(body), MAX_PAYLOAD)
+        return [_HEADER.pack(_MAGIC, WIRE_VERSION, kind, 0, call, len(body)) + body]
+    table = struct.pack(f"!{len(buffers) + 1}Q", len(body), *(len(buffer) for buffer in buffers))
+    at = len(table) + len(body)
+    rest: list[Part] = []
+    for buffer in buffers:
+        padding = -at % _ALIGN
+        rest += (bytes(padding), buffer) if padding else (buffer,)
+        at += padding + len(buffer)
+    _check_sizes(len(buffers), at, MAX_PAYLOAD)
+    return [_HEADER.pack(_MAGIC, WIRE_VERSION, kind, len(buffers), call, at) + table + body, *rest]
 
 
 def encode_json(kind: Kind, value: dict[str, Any]) -> bytes:
-    return encode(kind, 0, json.dumps(value).encode())
+    return b"".join(encode(kind, 0, json.dumps(value).encode()))
 
 
 def decode_json(frame: WireFrame) -> dict[str, Any]:
     try:
-        value = json.loads(frame.body)
+        value = json.loads(bytes(frame.body))
     except (ValueError, RecursionError):
         value = None
     if not isinstance(value, dict):
@@ -88,41 +109,95 @@ def decode_json(frame: WireFrame) -> dict[str, Any]:
 
 
 class FrameReader:
-    """Collects bytes and gives whole frames; a malformed header is an error before its body is awaited."""
+    """Tells where to receive to, and gives whole frames; a malformed header is an error before its payload.
 
-    def __init__(self, max_body: int = MAX_BODY) -> None:
-        self._buffer = bytearray()
-        self._max_body = max_body
+        n = sock.recv_into(reader.space())
+        for frame in reader.received(n): ...
+
+    Payloads that do not fit into what is left of the chunk get memory of their own, received into directly.
+    """
+
+    def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
+        self.max_payload = max_payload
+        self._chunk = memoryview(bytearray(_CHUNK))
+        self._begin = 0
+        self._end = 0
+        self._large: memoryview | None = None
+        self._filled = 0
+        self._header: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
 
     @property
     def pending(self) -> int:
         """Bytes of an unfinished frame; at the end of the stream anything but 0 is a truncated frame."""
-        return len(self._buffer)
+        return _HEADER.size + self._filled if self._large is not None else self._end - self._begin
 
-    def feed(self, data: bytes) -> Iterator[WireFrame]:
-        """Adds bytes and yields the frames they complete.
+    def space(self) -> memoryview:
+        """Where the next bytes are to be received, never empty."""
+        return self._large[self._filled :] if self._large is not None else self._chunk[self._end :]
+
+    def feed(self, data: bytes) -> list[WireFrame]:
+        """`received`, of bytes that are elsewhere."""
+        frames = []
+        rest = memoryview(data)
+        while rest:
+            space = self.space()
+            count = min(len(space), len(rest))
+            space[:count] = rest[:count]
+            frames += self.received(count)
+            rest = rest[count:]
+        return frames
+
+    def received(self, count: int) -> list[WireFrame]:
+        """The frames that `count` bytes more in `space()` complete.
 
         Raises:
-            ProtocolError: not our magic, an unknown kind, another version (except in HELLO and GOODBYE), or
-            too large.
+            ProtocolError: not our magic, an unknown kind, another version (except in HELLO and GOODBYE), too
+            large, or lengths that contradict each other.
         """
-        self._buffer += data
-        while len(self._buffer) >= _HEADER.size:
-            magic, version, kind, call, length, reserved = _HEADER.unpack_from(self._buffer)
-            self._check(magic, version, kind, length, reserved)
-            end = _HEADER.size + length
-            if len(self._buffer) < end:
-                return
-            body = bytes(self._buffer[_HEADER.size : end])
-            del self._buffer[:end]
-            yield WireFrame(Kind(kind), call, body, version)
+        if self._large is not None:
+            self._filled += count
+            if self._filled < len(self._large):
+                return []
+            payload, self._large = self._large, None
+            return [self._frame(self._header, payload)]
+        self._end += count
+        frames: list[WireFrame] = []
+        while self._end - self._begin >= _HEADER.size:
+            header = self._read_header()
+            length = header[4]
+            start = self._begin + _HEADER.size
+            if start + length <= self._end:
+                self._begin = start + length
+                payload = self._chunk[start : self._begin]
+                frames.append(self._frame(header, payload if not header[2] else _copied(payload)))
+                continue
+            if start + length > _CHUNK:
+                self._begin_large(header, start)
+            break
+        self._make_room()
+        return frames
 
-    def _check(self, magic: bytes, version: int, kind: int, length: int, reserved: int) -> None:
-        if magic != _MAGIC or reserved:
+    def _begin_large(self, header: tuple[int, int, int, int, int], start: int) -> None:
+        self._header = header
+        self._large = memoryview(bytearray(header[4]))
+        self._filled = self._end - start
+        self._large[: self._filled] = self._chunk[start : self._end]
+        self._begin = self._end
+
+    def _make_room(self) -> None:
+        """The unfinished rest moves to the front, so that its frame fits."""
+        left = self._end - self._begin
+        if left and self._begin:
+            self._chunk[:left] = bytes(self._chunk[self._begin : self._end])
+        self._begin, self._end = 0, left
+
+    def _read_header(self) -> tuple[int, int, int, int, int]:
+        magic, version, kind, buffers, call, length = _HEADER.unpack_from(self._chunk, self._begin)
+        if magic != _MAGIC:
             raise ProtocolError(
                 "protocol_error", f"the peer sent no Milkweed frame (it began with {magic!r})", SAME_VERSION
             )
-        if kind not in Kind.__members__.values():
+        if kind not in _KINDS:
             raise ProtocolError("protocol_error", f"unknown frame kind {kind}", SAME_VERSION)
         if version != WIRE_VERSION and kind not in (Kind.HELLO, Kind.GOODBYE):
             raise ProtocolError(
@@ -130,9 +205,50 @@ class FrameReader:
                 f"the peer speaks wire version {version}, this is {WIRE_VERSION}",
                 SAME_VERSION,
             )
-        if length > self._max_body:
-            raise ProtocolError(
-                "protocol_error",
-                f"a frame of {length:,} bytes is over the limit of {self._max_body:,}",
-                "Send less at once.",
-            )
+        _check_sizes(buffers, length, self.max_payload)
+        return version, kind, buffers, call, length
+
+    @staticmethod
+    def _frame(header: tuple[int, int, int, int, int], payload: memoryview) -> WireFrame:
+        version, kind, count, call, length = header
+        if not count:
+            body = bytes(payload) if length <= _CHUNK else payload
+            return WireFrame(_KINDS[kind], call, body, (), version)
+        at = 8 * (count + 1)
+        if at > length:
+            raise _contradiction()
+        sizes = struct.unpack(f"!{count + 1}Q", payload[:at])
+        parts = []
+        for number, size in enumerate(sizes):
+            at += -at % _ALIGN if number else 0
+            if at + size > length:
+                raise _contradiction()
+            parts.append(payload[at : at + size])
+            at += size
+        if at != length:
+            raise _contradiction()
+        return WireFrame(_KINDS[kind], call, parts[0], tuple(parts[1:]), version)
+
+
+def _copied(payload: memoryview) -> memoryview:
+    """The chunk is written again; what a frame keeps has memory of its own."""
+    return memoryview(bytearray(payload))
+
+
+def _check_sizes(buffers: int, length: int, most: int) -> None:
+    if buffers > MAX_BUFFERS:
+        raise ProtocolError(
+            "protocol_error",
+            f"a frame of {buffers:,} buffers is over the limit of {MAX_BUFFERS:,}",
+            "Send less at once.",
+        )
+    if length > most:
+        raise ProtocolError(
+            "protocol_error",
+            f"a frame of {length:,} bytes is over the limit of {most:,}",
+            "Send less at once.",
+        )
+
+
+def _contradiction() -> ProtocolError:
+    return ProtocolError("protocol_error", "a frame's lengths contradict each other", SAME_VERSION)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import socket
 import struct
+import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import anyio
@@ -16,39 +18,59 @@ import anyio.abc
 from ..actor import Actor
 from ..errors import MilkweedError, Unavailable
 from ..tasks import background_tasks
-from .connection import Connection
+from .session import Session
 
-__all__ = ["connect_stream", "open_connection", "serve"]
+__all__ = ["accepted", "bind", "connect", "open_connection", "peer_uid", "serve"]
 
 logger = logging.getLogger(__name__)
 
 DRAIN_S = 2.0
 _LOOK_S = 2.0
+_BACKLOG = 1024
+_RETRY_S = 0.005
+_NO_DESCRIPTOR_S = 0.2
 
 
 @asynccontextmanager
 async def open_connection(
     path: Path, *, role: str, peer: str = "peer", actors: Mapping[str, Actor] | None = None
-) -> AsyncIterator[Connection]:
+) -> AsyncIterator[Session]:
     """Connects to a unix socket for the length of a `with` block.
 
     Raises:
         Unavailable: nobody listens there.
         ProtocolError: the peer is not Milkweed, or another version.
     """
-    connection = Connection(await connect_stream(path, peer), role=role, peer=peer, actors=actors)
+    session = Session(await connect(path, peer), role=role, peer=peer, actors=actors)
     async with background_tasks() as tasks:
-        await tasks.start(connection.run)
-        yield connection
+        await tasks.start(session.run)
+        yield session
 
 
-async def connect_stream(path: Path, peer: str) -> anyio.abc.ByteStream:
+async def connect(path: Path, peer: str) -> socket.socket:
+    """A connected socket, or Unavailable(connection_lost): nobody listens there."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        return await anyio.connect_unix(path)
+        await _connect(sock, path)
     except OSError as error:
+        sock.close()
         raise Unavailable(
             "connection_lost", f"{peer} does not listen ({error.strerror})", "See mesh_status."
         ) from None
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+async def _connect(sock: socket.socket, path: Path) -> None:
+    while True:
+        try:
+            sock.connect(str(path))
+        except BlockingIOError:  # so many wait to be accepted that the listener's backlog is full
+            await asyncio.sleep(_RETRY_S)
+        else:
+            return
 
 
 async def serve(
@@ -66,31 +88,36 @@ async def serve(
     socket that somebody removed is made again: connections that are there go on.
     """
 
-    async def handle(stream: anyio.abc.SocketStream) -> None:
-        if _peer_uid(stream) != os.getuid():
-            await stream.aclose()
-            return
-        connection = Connection(stream, role=role, actors=actors)
-        connections.add(connection)
+    async def handle(sock: socket.socket) -> None:
+        session = Session(sock, role=role, actors=actors)
+        sessions.add(session)
         try:
-            await connection.run()
+            await session.run()
         except MilkweedError as error:
             logger.warning("refused a peer: %s", error)
         finally:
-            connections.discard(connection)
+            sessions.discard(session)
+
+    def accept(listener: socket.socket) -> None:
+        if (sock := accepted(listener)) is not None:
+            group.start_soon(handle, sock)
 
     async def listen(*, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
+        loop = asyncio.get_running_loop()
         while True:
-            async with await _listener(path) as listener, background_tasks() as accepting:
-                accepting.start_soon(listener.serve, handle, group)
-                task_status.started()
-                inode = _inode(path)
-                while _inode(path) == inode:  # noqa: ASYNC110 - nobody tells of a removal
-                    await anyio.sleep(_LOOK_S)
+            with closing(bind(path)) as listener:
+                loop.add_reader(listener, accept, listener)
+                try:
+                    task_status.started()
+                    inode = _inode(path)
+                    while _inode(path) == inode:  # noqa: ASYNC110 - nobody tells of a removal
+                        await anyio.sleep(_LOOK_S)
+                finally:
+                    loop.remove_reader(listener)
             logger.warning("%s was removed and is made again", path)
             task_status = anyio.TASK_STATUS_IGNORED
 
-    connections: set[Connection] = set()
+    sessions: set[Session] = set()
     try:
         async with anyio.create_task_group() as group:
             await group.start(listen)
@@ -99,17 +126,42 @@ async def serve(
                 await stop.wait()
                 with anyio.move_on_after(DRAIN_S):
                     async with anyio.create_task_group() as draining:
-                        for connection in connections:
-                            draining.start_soon(connection.drain)
+                        for session in sessions:
+                            draining.start_soon(session.drain)
                 group.cancel_scope.cancel()
     finally:
         path.unlink(missing_ok=True)
 
 
-async def _listener(path: Path) -> anyio.abc.SocketListener:
+def accepted(listener: socket.socket) -> socket.socket | None:
+    """The next connection of a listener that is readable; None if there is none, or of another user."""
+    try:
+        sock, _ = listener.accept()
+    except (BlockingIOError, ConnectionAbortedError):
+        return None
+    except OSError as error:
+        logger.warning("cannot accept: %s", error.strerror)
+        time.sleep(_NO_DESCRIPTOR_S)  # the listener stays readable: without a pause this would spin
+        return None
+    if peer_uid(sock) == os.getuid():
+        return sock
+    sock.close()
+    return None
+
+
+def bind(path: Path) -> socket.socket:
+    """A listening unix socket of mode 0600; one that is there already is replaced."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
-    return await anyio.create_unix_listener(path, mode=0o600)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        listener.bind(str(path))
+        path.chmod(0o600)
+        listener.listen(_BACKLOG)
+    except BaseException:
+        listener.close()
+        raise
+    return listener
 
 
 def _inode(path: Path) -> int:
@@ -119,7 +171,6 @@ def _inode(path: Path) -> int:
         return 0
 
 
-def _peer_uid(stream: anyio.abc.SocketStream) -> int:
-    raw: socket.socket = stream.extra(anyio.abc.SocketAttribute.raw_socket)
-    _pid, uid, _gid = struct.unpack("3i", raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+def peer_uid(sock: socket.socket) -> int:
+    _pid, uid, _gid = struct.unpack("3i", sock.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
     return int(uid)

@@ -10,7 +10,7 @@ import anyio
 import anyio.to_thread
 
 from ..actor import Actor
-from ..call import Connection
+from ..call import Session
 from ..errors import Conflict, MilkweedError, NotFound, Unavailable
 from ..fetching import Fetched, Report, fetch
 from ..file_records import FileChunk, FileDigest, FileListing, FileText
@@ -37,7 +37,7 @@ class Keepers(Protocol):
     @property
     def index(self) -> Index: ...
 
-    async def keeper(self, mesh: str, paths: MeshPaths) -> Connection: ...
+    async def keeper(self, mesh: str, paths: MeshPaths) -> Session: ...
 
 
 class _KeeperDied(Unavailable):

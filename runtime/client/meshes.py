@@ -16,7 +16,7 @@ import anyio.abc
 import anyio.to_thread
 
 from .. import schedulers
-from ..call import Connection, connect_stream
+from ..call import Session, connect
 from ..daemon import spawn_daemon
 from ..errors import Conflict, MilkweedError, Unavailable
 from ..index import Index
@@ -67,7 +67,7 @@ class Meshes:
         self._places = places
         self._index = index
         self._tasks = tasks
-        self._connections: dict[str, Connection] = {}
+        self._connections: dict[str, Session] = {}
         self._connecting: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
     async def allocate(self, spec: MeshSpec, *, wait_s: float = 30.0) -> Mesh:
@@ -164,7 +164,7 @@ class Meshes:
     def index(self) -> Index:
         return self._index
 
-    async def keeper(self, mesh: str, paths: MeshPaths) -> Connection:
+    async def keeper(self, mesh: str, paths: MeshPaths) -> Session:
         """A connection to the mesh's keeper, which is started where there is none.
 
         Raises:
@@ -181,13 +181,13 @@ class Meshes:
             self._tasks.start_soon(self._watch, mesh, paths, connection)
             return connection
 
-    async def _connect(self, mesh: str, paths: MeshPaths) -> Connection:
+    async def _connect(self, mesh: str, paths: MeshPaths) -> Session:
         spawned: tuple[int, int | None] | None = None
         with anyio.move_on_after(KEEPER_START_S):
             while True:
                 try:
-                    stream = await connect_stream(paths.keeper_socket, f"the keeper of {mesh}")
-                    connection = Connection(stream, role="client", peer=f"the keeper of {mesh}")
+                    sock = await connect(paths.keeper_socket, f"the keeper of {mesh}")
+                    connection = Session(sock, role="client", peer=f"the keeper of {mesh}")
                     await self._tasks.start(connection.run)
                     return connection
                 except Unavailable:
@@ -220,7 +220,7 @@ class Meshes:
         self._tasks.start_soon(wait_gone, pid, started or 0)
         return pid, started
 
-    async def _watch(self, mesh: str, paths: MeshPaths, connection: Connection) -> None:
+    async def _watch(self, mesh: str, paths: MeshPaths, connection: Session) -> None:
         """Starts the keeper again when it is gone and the mesh is not."""
         await connection.closed.wait()
         while self._connections.get(mesh) is connection:

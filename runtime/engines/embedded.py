@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from ..agent.config import AgentConfig
-from ..call import Connection, open_connection
+from ..call import Session, open_connection
 from ..codec import to_json
 from ..paths import MeshPaths
 from ..records import MeshSpec
@@ -52,5 +52,5 @@ class EmbeddedEngine:
         ]
         return [*guard, *place.enter, sys.executable, "-m", "milkweed.runtime.agent", "--config", str(path)]
 
-    def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[Connection]:
+    def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[Session]:
         return open_connection(paths.host_socket(host), role="keeper", peer=f"host {host}")

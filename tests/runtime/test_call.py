@@ -15,7 +15,7 @@ import anyio.lowlevel
 import pytest
 
 from milkweed.runtime.actor import Actor, endpoint
-from milkweed.runtime.call import Connection, open_connection, serve
+from milkweed.runtime.call import Session, open_connection, serve
 from milkweed.runtime.errors import MilkweedError, NotFound, ProtocolError, RemoteFailure, Unavailable
 from milkweed.runtime.wire import Kind, encode, encode_json
 
@@ -42,7 +42,7 @@ class Echo(Actor):
 
     @endpoint
     async def unpicklable(self) -> object:
-        return lambda: None
+        return (item for item in ())
 
     @endpoint
     async def wait(self) -> str:
@@ -110,7 +110,7 @@ def echo() -> Echo:
 
 
 @asynccontextmanager
-async def connected(path: Path) -> AsyncIterator[Connection]:
+async def connected(path: Path) -> AsyncIterator[Session]:
     async with open_connection(path, role="test", peer="the echo") as connection:
         yield connection
 
@@ -213,11 +213,11 @@ async def test_nobody_listening_is_said_so(tmp_path: Path) -> None:
     "sent",
     [
         b"GET / HTTP/1.1\r\nHost: x\r\n\r\n",
-        b"mw" + b"\xff" * 18,
-        encode(Kind.CALL, 1, b"before the hello"),
+        b"mw" + b"\xff" * 22,
+        b"".join(encode(Kind.CALL, 1, b"before the hello")),
         encode_json(Kind.HELLO, {"wire": 999}),
-        encode(Kind.HELLO, 0, b"not json"),
-        encode_json(Kind.HELLO, {"wire": 1}) + struct.pack("!2sBBQII", b"mw", 1, 2, 1, 2**31, 0),
+        b"".join(encode(Kind.HELLO, 0, b"not json")),
+        encode_json(Kind.HELLO, {"wire": 2}) + struct.pack("!2sBBIQQ", b"mw", 2, 2, 0, 1, 2**31),
     ],
     ids=["http", "junk", "early call", "other version", "no json", "oversized"],
 )
@@ -248,7 +248,7 @@ async def test_a_server_of_another_version_is_refused_with_both_versions(tmp_pat
             await stream.aclose()
 
         group.start_soon(listener.serve, handle)
-        with pytest.raises(ProtocolError, match="wire version 999, this is 1"):
+        with pytest.raises(ProtocolError, match="wire version 999, this is 2"):
             async with connected(path):
                 raise AssertionError("shook hands")
         group.cancel_scope.cancel()

@@ -1,0 +1,110 @@
+"""Values of calls as bytes: pickle protocol 5, large buffers beside the pickle and not in it.
+
+Arrays and CPU tensors are sent from their own memory, and made again on memory that was received into, with
+no copy on either side. What the other side cannot import goes by value (cloudpickle): functions and classes
+of `__main__`, of a notebook, or made within a function.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from types import FunctionType
+from typing import Any
+
+from .errors import InvalidArgument
+
+__all__ = ["Pickled", "dumps", "loads"]
+
+_LEAST_BUFFER = 4096
+
+Pickled = tuple[bytes, list[memoryview]]
+
+
+def dumps(value: Any) -> Pickled:
+    """
+    Raises:
+        InvalidArgument: unpicklable, with what could not be pickled and why.
+    """
+    buffers: list[memoryview] = []
+
+    def out_of_band(buffer: pickle.PickleBuffer) -> bool:
+        try:
+            raw = buffer.raw()
+        except BufferError:  # not contiguous: numpy has copied it already
+            return True
+        if raw.nbytes < _LEAST_BUFFER:
+            return True
+        buffers.append(raw)
+        return False
+
+    file = io.BytesIO()
+    try:
+        _Pickler(file, 5, buffer_callback=out_of_band).dump(value)
+    except Exception as error:
+        raise InvalidArgument(
+            "unpicklable",
+            f"a value cannot be sent: {type(error).__name__}: {error}",
+            "Send plain data, arrays, or instances of importable classes.",
+        ) from error
+    return file.getvalue(), buffers
+
+
+def loads(body: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> Any:
+    """The value; whatever unpickling raises is raised."""
+    return pickle.loads(body, buffers=buffers)
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        kind = type(value)
+        if kind is FunctionType or issubclass(kind, type):
+            return _by_value(value) if not _importable(value) else NotImplemented
+        torch = sys.modules.get("torch")
+        if torch is not None and kind is torch.Tensor:
+            return _reduce_tensor(torch, value)
+        return NotImplemented
+
+
+def _importable(value: Any) -> bool:
+    module = getattr(value, "__module__", None)
+    if module is None or module == "__main__" or "<locals>" in value.__qualname__:
+        return False
+    found: Any = sys.modules.get(module)
+    for name in value.__qualname__.split("."):
+        found = getattr(found, name, None)
+    return found is value
+
+
+def _by_value(value: Any) -> Any:
+    import cloudpickle
+
+    return _made_by_value, (cloudpickle.dumps(value, protocol=5),)
+
+
+def _made_by_value(text: bytes) -> Any:
+    return pickle.loads(text)
+
+
+def _reduce_tensor(torch: Any, tensor: Any) -> Any:
+    plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
+    if (
+        not plain
+        or not tensor.is_contiguous()
+        or tensor.grad_fn is not None
+        or tensor.is_conj()
+        or not tensor.numel()
+    ):
+        return NotImplemented
+    flat = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    return _tensor_of, (pickle.PickleBuffer(flat), tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
+
+
+def _tensor_of(buffer: Any, dtype: Any, shape: tuple[int, ...], requires_grad: bool) -> Any:
+    torch = import_module("torch")
+    if memoryview(buffer).readonly:
+        buffer = bytearray(buffer)
+    return torch.frombuffer(buffer, dtype=dtype).reshape(shape).requires_grad_(requires_grad)
