@@ -33,7 +33,7 @@ def select_ranks(text: str | None, view: RunView) -> tuple[int, ...]:
         host = known[rank]
         places[rank] = (host, filled.get(host, 0))
         filled[host] = filled.get(host, 0) + 1
-    extent = Extent(max(known.values()) + 1, max(filled.values()))
+    extent = Extent(hosts=max(known.values()) + 1, gpus=max(filled.values()))
     chosen = set(parse_selection(text, extent))
     found = tuple(rank for rank, (host, gpu) in places.items() if host * extent.gpus + gpu in chosen)
     if not found:

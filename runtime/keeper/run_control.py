@@ -170,7 +170,7 @@ class RunControl(Actor):
         python = str(own) if own.exists() else sys.executable
         return Placement(
             run=run,
-            extent=Extent(spec.hosts, spec.procs_per_host),
+            extent=Extent(hosts=spec.hosts, gpus=spec.procs_per_host),
             addresses=[view.address for view in self._hosts.views()],
             workspace=spec.workspace,
             python=python,

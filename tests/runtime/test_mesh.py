@@ -50,6 +50,27 @@ def test_a_wrong_selection_says_what_there_is(text: str, says: str) -> None:
     assert says in str(caught.value)
 
 
+def test_dimensions_of_any_name_and_number_are_selected_by() -> None:
+    extent = Extent(zone_1=2, dp=2, tp=3)
+    assert parse_selection("tp=0,2,zone_1=1", extent) == (6, 8, 9, 11)
+    assert parse_selection("dp=1", Extent(dp=2)) == (1,)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("dp=2", "rank_not_found: no dp 2; dp is 0-1"),
+        ("tp=x", 'cannot read \'x\' as tp. Write ranks as "0-3,7" or by dimension as "dp=0,tp=0".'),
+        ("gpus=0", "no dimension 'gpus'; dimensions are dp, tp"),
+        ("dp=0tp=1", "cannot read '0tp=1' as dp"),
+    ],
+)
+def test_a_wrong_selection_is_told_in_the_names_of_its_mesh(text: str, says: str) -> None:
+    with pytest.raises(MilkweedError) as caught:
+        parse_selection(text, Extent(dp=2, tp=3))
+    assert says in str(caught.value)
+
+
 @given(st.sets(st.integers(0, 200)))
 def test_formatted_ranks_read_back_as_the_same_set(ranks: set[int]) -> None:
     text = format_ranks(ranks)

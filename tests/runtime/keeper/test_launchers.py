@@ -15,7 +15,7 @@ from milkweed.runtime.records import RunRequest
 
 PLACE = Placement(
     run="run-a",
-    extent=Extent(2, 2),
+    extent=Extent(hosts=2, gpus=2),
     addresses=["10.0.0.1", "10.0.0.2"],
     workspace="/work",
     python="/venv/bin/python",
