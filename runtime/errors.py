@@ -9,6 +9,7 @@
     │                        host_ending, keeper_lost, connection_lost, deadline_exceeded,
     │                        directory_unusable, disk_full, index_unreadable, index_unusable, index_elsewhere
     ├── ProtocolError        protocol_error, version_mismatch
+    ├── MeshError            ranks_failed
     └── RemoteFailure        internal_error: an exception nobody meant, here or on the other side of a call
 
 An error says what failed and why (`cause`) and the call or command that helps (`next_step`); `code` is
@@ -21,9 +22,12 @@ stable, so that programs can match on it. `str(error)` is `code: cause. next_ste
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 __all__ = [
     "Conflict",
     "InvalidArgument",
+    "MeshError",
     "MilkweedError",
     "NotFound",
     "ProtocolError",
@@ -63,6 +67,18 @@ class Unavailable(MilkweedError):
 
 class ProtocolError(MilkweedError):
     """The peer does not speak our protocol, or not this version; the connection is closed."""
+
+
+class MeshError(MilkweedError):
+    """Some ranks of a call failed: `errors` has each one's, by rank; its `__cause__` is the first of them."""
+
+    def __init__(self, code: str, cause: str, next_step: str, errors: Mapping[int, Exception]) -> None:
+        super().__init__(code, cause, next_step)
+        self.errors = errors
+        self.__cause__ = next(iter(errors.values()), None)
+
+    def __reduce__(self) -> tuple[type[MeshError], tuple[str, str, str, Mapping[int, Exception]]]:
+        return MeshError, (self.code, self.cause, self.next_step, self.errors)
 
 
 class RemoteFailure(MilkweedError):
