@@ -58,6 +58,7 @@ class Kind(enum.IntEnum):
     ERROR = 4
     CANCEL = 5
     GOODBYE = 6
+    TELL = 7
 
 
 _KINDS = {int(kind): kind for kind in Kind}

@@ -44,7 +44,7 @@ class Channel:
         self._lock = threading.Lock()
         self._backlog: deque[Part] = deque()
         self._waiting: list[asyncio.Future[None]] = []
-        self._thread = threading.get_ident()
+        self._thread = 0
         self._reading = False
         self._closed = False
         self.backlog = 0

@@ -4,8 +4,8 @@
     connection.start()
     call = connection.send_call(("files", "read"), pickled, on_reply)
 
-It knows frames and call ids; what a call's body means is its handler's. Everything but `send_call`,
-`send_cancel` and `reply` belongs to the loop's thread.
+It knows frames and call ids; what a call's body means is its handler's. What is
+not said to be for any thread belongs to the loop's.
 """
 
 from __future__ import annotations
@@ -74,10 +74,17 @@ class Connection:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Says hello and begins to read. Calls may be sent at once: the peer gets them behind the hello."""
-        self._timer = self._loop.call_later(HANDSHAKE_S, self._not_greeted)
+        """Says hello and begins to read; any thread.
+
+        Calls may be sent at once: the peer gets them behind the hello.
+        """
         self._channel.send([encode_json(Kind.HELLO, self._hello)])
-        self._channel.start()
+        self._loop.call_soon_threadsafe(self._begin)
+
+    def _begin(self) -> None:
+        if not self.is_closed:
+            self._timer = self._loop.call_later(HANDSHAKE_S, self._not_greeted)
+            self._channel.start()
 
     async def shaken(self) -> None:
         """Returns once the peer has said hello.
@@ -102,6 +109,10 @@ class Connection:
             self._loop.call_soon_threadsafe(self._fail, call)
         return call
 
+    def send_tell(self, pickled: Pickled) -> None:
+        """Sends one call that is not answered; any thread."""
+        self._channel.send(encode(Kind.TELL, next(self._calls), *pickled))
+
     def send_cancel(self, call: int) -> None:
         """Asks the peer to end a call, whose reply is still awaited; any thread."""
         self._channel.send(encode(Kind.CANCEL, call))
@@ -113,6 +124,11 @@ class Connection:
     def reply(self, kind: Kind, call: int, pickled: Pickled) -> None:
         """Answers one of the peer's calls; any thread."""
         self._channel.send(encode(kind, call, *pickled))
+
+    @property
+    def unsent(self) -> int:
+        """Bytes that wait for the peer to take them."""
+        return self._channel.backlog
 
     @property
     def is_full(self) -> bool:
@@ -155,7 +171,7 @@ class Connection:
             self.close(f"the peer said: {decode_json(frame).get('reason')}")
         elif self._handler is None:
             raise ProtocolError("protocol_error", f"the peer sent {kind.name} to a mere caller", SAME_VERSION)
-        elif kind is Kind.CALL:
+        elif kind is Kind.CALL or kind is Kind.TELL:
             self._handler.called(self, frame)
         elif kind is Kind.CANCEL:
             self._handler.cancelled(self, frame.call)

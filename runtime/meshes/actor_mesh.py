@@ -1,0 +1,337 @@
+"""Actors of one class, one a proc, called together or in part."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from typing import Any, TypeVar
+
+from ..actor import Actor, check_arguments, endpoints_of
+from ..addresses import ProcAddress, address_of
+from ..call import Connection
+from ..errors import InvalidArgument, MilkweedError, Unavailable
+from ..extent import Point
+from ..node import Future, node
+from ..pickling import Pickled, dumps
+from ..region import Region
+from .calling import Explain, MeshCall, Outcome, outcome_of
+from .shaped import Shaped
+from .value_mesh import Failed, ValueMesh
+
+__all__ = ["ActorMesh", "Endpoint", "Stream"]
+
+T = TypeVar("T")
+
+DEADLINE_S = 3600.0
+_MOST_UNSENT = 256 * 1024 * 1024
+
+
+class ActorMesh(Shaped):
+    """A handle, which can be sent to other processes and called from there.
+
+    `trainers.step` is an `Endpoint`; `trainers.slice(gpus=0)` a part. It is made by `ProcMesh.spawn`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        actor_id: str,
+        cls: type[Actor],
+        region: Region,
+        addresses: Sequence[ProcAddress],
+        explain: Explain | None = None,
+    ) -> None:
+        self.name = name
+        self._actor_id = actor_id
+        self._cls = cls
+        self._region = region
+        self._addresses = addresses
+        self.explain = explain
+        self._endpoints: dict[str, Endpoint] = {}
+
+    @property
+    def region(self) -> Region:
+        return self._region
+
+    @property
+    def cls(self) -> type[Actor]:
+        return self._cls
+
+    @property
+    def actor_id(self) -> str:
+        """Names these actors in their procs."""
+        return self._actor_id
+
+    def addresses(self) -> list[ProcAddress]:
+        """Of the procs of the ranks held, in their order."""
+        return [self._addresses[rank] for rank in self._region.ranks]
+
+    def _over(self, region: Region) -> ActorMesh:
+        return ActorMesh(self.name, self._actor_id, self._cls, region, self._addresses, self.explain)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Why a rank was lost is known where its owner is.
+        return ActorMesh, (self.name, self._actor_id, self._cls, self._region, tuple(self._addresses))
+
+    def __getattr__(self, name: str) -> Endpoint:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        found = self._endpoints.get(name)
+        if found is None:
+            if name not in endpoints_of(self._cls):
+                check_arguments(self._cls, name, (), {})
+            found = self._endpoints[name] = Endpoint(self, name)
+        return found
+
+    def __repr__(self) -> str:
+        return f"ActorMesh({self.name}: {self._cls.__name__}, {self._region.described()})"
+
+
+class Endpoint:
+    """One endpoint of a mesh's actors. What it gives can be awaited, or waited for with `get()`.
+
+    Arguments are checked against the signature before anything is sent. Arrays and tensors are sent from
+    their own memory: do not write to them before the call has ended.
+    """
+
+    __slots__ = ("_address", "_deadline_s", "_mesh", "_name")
+
+    def __init__(self, mesh: ActorMesh, name: str, deadline_s: float | None = DEADLINE_S) -> None:
+        self._mesh = mesh
+        self._name = name
+        self._deadline_s = deadline_s
+        self._address = address_of(mesh.actor_id, name)
+
+    def within(self, deadline_s: float | None) -> Endpoint:
+        """The same endpoint with a deadline of its own for its calls, in seconds; None waits for ever."""
+        return Endpoint(self._mesh, self._name, deadline_s)
+
+    def call(self, /, *args: Any, **kwargs: Any) -> Future[ValueMesh[Any]]:
+        """Calls every rank; one value or one error for each.
+
+        Raises:
+            InvalidArgument: the arguments do not fit the signature, or cannot be sent. Nothing was sent.
+        """
+        message = self._message(args, kwargs)
+        under_way: _UnderWay[ValueMesh[Any]] = _UnderWay(self, self._values)
+        under_way.send(message)
+        return under_way
+
+    def call_one(self, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Calls the only rank of this mesh; its value, or its error raised.
+
+        Raises:
+            InvalidArgument: as `call`; or this mesh has more than one rank.
+        """
+        if len(self._mesh) != 1:
+            raise InvalidArgument(
+                "invalid_argument",
+                f"call_one is for one rank, and {self._mesh!r} has {len(self._mesh)}",
+                "Slice it first, or use call.",
+            )
+        message = self._message(args, kwargs)
+        under_way: _UnderWay[Any] = _UnderWay(self, self._only)
+        under_way.send(message)
+        return under_way
+
+    def stream(self, /, *args: Any, **kwargs: Any) -> Stream:
+        """Calls every rank; gives `(point, value or Failed)` as they come, to `async for` and to `for`."""
+        message = self._message(args, kwargs)
+        stream = Stream(self)
+        stream.send(message)
+        return stream
+
+    def broadcast(self, /, *args: Any, **kwargs: Any) -> Future[None]:
+        """Tells every rank, with no answer; what it gives, if awaited, waits until the messages have left.
+
+        An exception there is a failure of that actor, told to the owner of its mesh.
+
+        Raises:
+            Unavailable: mailbox_full, so much is unsent that no more is taken; proc_lost.
+        """
+        message = self._message(args, kwargs)
+        here = node()
+        connections = [here.connection(one.socket, f"proc {one.proc}") for one in self._mesh.addresses()]
+        if any(connection.unsent > _MOST_UNSENT for connection in connections):
+            raise Unavailable(
+                "mailbox_full",
+                f"{self.label} does not keep up: over {_MOST_UNSENT >> 20} MiB wait to be sent to it",
+                "Await what broadcast gives, or use call.",
+            )
+        for connection in connections:
+            connection.send_tell(message)
+        slow = [connection for connection in connections if connection.is_full]
+        if slow:
+            return here.start(_all_drained(slow))
+        sent: Future[None] = Future()
+        sent.settle(lambda: None)
+        return sent
+
+    @property
+    def mesh(self) -> ActorMesh:
+        return self._mesh
+
+    @property
+    def deadline_s(self) -> float | None:
+        return self._deadline_s
+
+    @property
+    def label(self) -> str:
+        return f"{self._mesh.name}.{self._name}"
+
+    def where(self, rank: int) -> str:
+        """Names one rank's endpoint in errors."""
+        return f"{self.label} on rank {rank}"
+
+    def _message(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Pickled:
+        check_arguments(self._mesh.cls, self._name, args, kwargs)
+        body, buffers = dumps((args, kwargs))
+        return self._address + body, buffers
+
+    def _values(self, outcomes: Sequence[Outcome]) -> ValueMesh[Any]:
+        region = self._mesh.region
+        values: dict[int, Any] = {}
+        errors: dict[int, Exception] = {}
+        for rank, outcome in zip(region.ranks, outcomes, strict=True):
+            try:
+                values[rank] = outcome_of(outcome, self.where(rank))
+            except MilkweedError as error:
+                errors[rank] = error
+        return ValueMesh(region, values, errors)
+
+    def _only(self, outcomes: Sequence[Outcome]) -> Any:
+        return outcome_of(outcomes[0], self.where(self._mesh.region.ranks[0]))
+
+
+async def _all_drained(connections: Sequence[Connection]) -> None:
+    for connection in connections:
+        await connection.drained()
+
+
+class _UnderWay(Future[T]):
+    """A call on all ranks: `collect` makes its value of their outcomes, in the waiter's thread."""
+
+    def __init__(self, endpoint: Endpoint, collect: Callable[[Sequence[Outcome]], T]) -> None:
+        super().__init__(deadline_s=endpoint.deadline_s)
+        self._endpoint = endpoint
+        self._collect = collect
+        self._outcomes: list[Any] = [None] * len(endpoint.mesh)
+        self._missing = len(self._outcomes)
+        self._call: MeshCall | None = None
+
+    def send(self, message: Pickled) -> None:
+        mesh = self._endpoint.mesh
+        self._call = MeshCall(
+            node(), self._endpoint.label, mesh.addresses(), message, self._came, mesh.explain
+        )
+
+    def _came(self, at: int, outcome: Outcome) -> None:
+        with self._lock:  # a rank that cannot be reached is told of in the caller's thread
+            self._outcomes[at] = outcome
+            self._missing -= 1
+            done = self._missing == 0
+        if done:
+            self.settle(lambda: self._collect(self._outcomes))
+
+    def _on_deadline(self) -> None:
+        if self._call is not None and self._endpoint.deadline_s is not None:
+            self._call.expire(self._endpoint.deadline_s)
+
+    def _on_cancel(self) -> None:
+        if self._call is not None:
+            self._call.cancel()
+
+
+class Stream:
+    """Outcomes in the order in which they come. Ending early leaves the rest of the calls to go on."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._lock = threading.Lock()
+        self._came: deque[tuple[int, Outcome]] = deque()
+        self._left = len(endpoint.mesh)
+        self._next: Future[None] | None = None
+        self._call: MeshCall | None = None
+
+    def send(self, message: Pickled) -> None:
+        mesh = self._endpoint.mesh
+        self._call = MeshCall(
+            node(), self._endpoint.label, mesh.addresses(), message, self._note, mesh.explain
+        )
+
+    def cancel(self) -> None:
+        """Ends the calls that have not answered."""
+        if self._call is not None:
+            self._call.cancel()
+
+    def __aiter__(self) -> AsyncIterator[tuple[Point, Any | Failed]]:
+        return self
+
+    async def __anext__(self) -> tuple[Point, Any | Failed]:
+        while (found := self._take()) is None:
+            await self._more()
+        if found is _END:
+            raise StopAsyncIteration
+        return self._told(found)
+
+    def __iter__(self) -> Iterator[tuple[Point, Any | Failed]]:
+        return self
+
+    def __next__(self) -> tuple[Point, Any | Failed]:
+        while (found := self._take()) is None:
+            self._more().get()
+        if found is _END:
+            raise StopIteration
+        return self._told(found)
+
+    def _note(self, at: int, outcome: Outcome) -> None:
+        with self._lock:
+            self._came.append((at, outcome))
+            waiting, self._next = self._next, None
+        if waiting is not None:
+            waiting.settle(lambda: None)
+
+    def _more(self) -> Future[None]:
+        deadline_s = self._endpoint.deadline_s
+        with self._lock:
+            if self._next is None:
+                self._next = _Next(deadline_s, self._call)
+            found = self._next
+            ready = bool(self._came)
+        if ready:
+            found.settle(lambda: None)
+        return found
+
+    def _take(self) -> tuple[int, Outcome] | None:
+        with self._lock:
+            if self._came:
+                self._left -= 1
+                return self._came.popleft()
+            return None if self._left else _END
+
+    def _told(self, found: tuple[int, Outcome]) -> tuple[Point, Any | Failed]:
+        at, outcome = found
+        region = self._endpoint.mesh.region
+        rank = region.ranks[at]
+        try:
+            value = outcome_of(outcome, self._endpoint.where(rank))
+        except MilkweedError as error:
+            value = Failed(error)
+        return region.point(rank), value
+
+
+class _Next(Future[None]):
+    def __init__(self, deadline_s: float | None, call: MeshCall | None) -> None:
+        super().__init__(deadline_s=deadline_s)
+        self._call = call
+
+    def _on_deadline(self) -> None:
+        if self._call is not None and self._deadline_s is not None:
+            self._call.expire(self._deadline_s)
+
+    def _on_cancel(self) -> None:
+        """Only the wait for the next one is cancelled."""
+
+
+_END: Any = (-1, None)

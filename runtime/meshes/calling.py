@@ -1,0 +1,172 @@
+"""One call of an endpoint on all ranks of a mesh, as its caller sees it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+from ..addresses import ProcAddress
+from ..call import Connection
+from ..errors import MilkweedError, ProtocolError, Unavailable
+from ..node import Node
+from ..pickling import Pickled, loads
+from ..remote_error import RemoteException
+from ..wire import SAME_VERSION, Kind, WireFrame
+
+__all__ = ["MeshCall", "Outcome", "outcome_of"]
+
+_ANSWERS_S = 0.25
+_GRACE_S = 1.0
+
+Outcome = WireFrame | MilkweedError
+Explain = Callable[[int, MilkweedError, Callable[[MilkweedError], None]], None]
+"""(rank, what is known, tell): tells, soon, why a rank's connection was lost."""
+
+
+class MeshCall:
+    """Sent to all ranks when made. `on_outcome(position, outcome)` is called once a rank, on the node's thread.
+
+    `expire` and `cancel` (any thread) ask the ranks that have not answered to end the call, and see to it
+    that every rank has its outcome within some 1.5 s.
+    """
+
+    def __init__(
+        self,
+        node: Node,
+        label: str,
+        addresses: Sequence[ProcAddress],
+        message: Pickled,
+        on_outcome: Callable[[int, Outcome], None],
+        explain: Explain | None = None,
+    ) -> None:
+        self._node = node
+        self._label = label
+        self._addresses = addresses
+        self._on_outcome = on_outcome
+        self._explain = explain
+        self._why = ""
+        self._all = asyncio.Event()
+        self._open: dict[int, tuple[Connection, int]] = {}
+        self._answered: set[int] = set()
+        for at, address in enumerate(addresses):
+            try:
+                connection = node.connection(address.socket, f"proc {address.proc}")
+                number = connection.send_call(message, partial(self._replied, at))
+            except Unavailable as error:
+                self._replied(at, error)
+                continue
+            self._open[at] = (connection, number)
+
+    def expire(self, deadline_s: float) -> None:
+        """The deadline has passed."""
+        self._end(f"did not end within {deadline_s:g} s")
+
+    def cancel(self) -> None:
+        self._end("was cancelled")
+
+    def _end(self, why: str) -> None:
+        if not self._why:
+            self._why = why
+            self._node.start(self._end_rest())
+
+    async def _end_rest(self) -> None:
+        for at in self._left():
+            connection, number = self._open[at]
+            connection.send_cancel(number)
+        for patience in (_ANSWERS_S, _GRACE_S):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(patience):
+                    await self._all.wait()
+            if not self._left():
+                return
+            if patience == _ANSWERS_S:
+                await asyncio.gather(*(self._cancel_aside(at) for at in self._left()))
+        for at in self._left():
+            connection, number = self._open[at]
+            connection.forget(number)
+            self._replied(at, self._stuck(at))
+
+    def _left(self) -> list[int]:
+        return [at for at in self._open if at not in self._answered]
+
+    async def _cancel_aside(self, at: int) -> None:
+        """Over the control socket: the rank's loop does not come to read, or its main thread does not end."""
+        request = {"op": "cancel", "sender": self._node.id, "call": self._open[at][1]}
+        with suppress(OSError, ValueError, TimeoutError):
+            async with asyncio.timeout(_GRACE_S):
+                reader, writer = await asyncio.open_unix_connection(self._addresses[at].control)
+                try:
+                    writer.write(json.dumps(request).encode() + b"\n")
+                    await reader.readline()
+                finally:
+                    writer.close()
+
+    def _replied(self, at: int, reply: Outcome) -> None:
+        if at in self._answered:
+            return
+        if isinstance(reply, MilkweedError) and reply.code == "connection_lost" and self._explain is not None:
+            self._explain(at, reply, partial(self._settled, at))
+        else:
+            self._settled(at, reply)
+
+    def _settled(self, at: int, outcome: Outcome) -> None:
+        if at in self._answered:
+            return
+        self._answered.add(at)
+        if len(self._answered) == len(self._addresses):
+            if self._why:
+                self._node.loop.call_soon_threadsafe(self._all.set)
+        if self._why and isinstance(outcome, WireFrame) and outcome.kind is Kind.ERROR:
+            outcome = self._if_dropped(outcome)
+        self._on_outcome(at, outcome)
+
+    def _if_dropped(self, frame: WireFrame) -> Outcome:
+        """An endpoint that was cancelled answers with nothing: then what we wanted is what happened."""
+        if bytes(frame.body) != _NOTHING:
+            return frame
+        code = "deadline_exceeded" if self._why.startswith("did not") else "cancelled"
+        return Unavailable(
+            code, f"{self._label} {self._why} and was ended", "Give it more time with within()."
+        )
+
+    def _stuck(self, at: int) -> Unavailable:
+        proc = self._addresses[at].proc
+        return Unavailable(
+            "uncancellable",
+            f"{self._label} {self._why} and does not end: proc {proc} is stuck in native code or is stopped",
+            "Look at its stacks; stop its proc to end it.",
+        )
+
+
+_NOTHING = b"\x80\x05N."
+
+
+def outcome_of(outcome: Outcome, where: str) -> Any:
+    """The value of a rank's outcome; `where` names rank and endpoint.
+
+    Raises:
+        ActorError: what the endpoint raised. MilkweedError: why there is no answer.
+    """
+    if isinstance(outcome, MilkweedError):
+        raise outcome
+    try:
+        value = loads(outcome.body, outcome.buffers)
+    except Exception as error:
+        raise ProtocolError(
+            "unreadable_result",
+            f"the result of {where} cannot be made here: {type(error).__name__}: {error}",
+            "Return plain data, or make its class importable on this side.",
+        ) from error
+    if outcome.kind is Kind.RESULT:
+        return value
+    if isinstance(value, RemoteException):
+        raise value.error(where)
+    if isinstance(value, MilkweedError):
+        raise value
+    if value is None:
+        raise Unavailable("cancelled", f"{where} was cancelled", "Call it again.")
+    raise ProtocolError("protocol_error", f"{where} answered with {value!r}", SAME_VERSION)

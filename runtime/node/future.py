@@ -1,0 +1,136 @@
+"""The result of something under way elsewhere: awaited in async code, got in sync code."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Generic, TypeVar
+
+from ..errors import Conflict
+
+__all__ = ["Future"]
+
+T = TypeVar("T")
+
+
+class Future(Generic[T]):
+    """Settled once, from any thread; waited for from any thread but the node's own, or awaited anywhere.
+
+    `deadline_s` counts from when it is first waited for. A subclass says what its passing does, and what the
+    cancel of a waiter does: either is to see to it that the future is settled soon.
+    """
+
+    def __init__(self, *, deadline_s: float | None = None) -> None:
+        self._lock = threading.Lock()
+        self._waiters: list[Callable[[], None]] = []
+        self._done = False
+        self._take: Callable[[], T] | None = None
+        self._deadline_s = deadline_s
+
+    def done(self) -> bool:
+        return self._done
+
+    def settle(self, take: Callable[[], T]) -> None:
+        """From now on waiters go on with what `take()` returns or raises, called in their thread."""
+        with self._lock:
+            if self._done:
+                return
+            self._take = take
+            self._done = True
+            waiters, self._waiters = self._waiters, []
+        for wake in waiters:
+            wake()
+
+    def cancel(self) -> None:
+        """Ends what is under way, where that can be; what is done stays done."""
+        if not self._done:
+            self._on_cancel()
+
+    def get(self, timeout_s: float | None = None) -> T:
+        """Waits for it in sync code.
+
+        Raises:
+            TimeoutError: after `timeout_s`; it goes on, and can be waited for again.
+            Conflict: called in the thread that would settle it.
+        """
+        from .node import on_node_thread
+
+        if not self._done:
+            if on_node_thread():
+                raise Conflict(
+                    "would_deadlock",
+                    "get() waits for what this very thread is to do",
+                    "Await it: async endpoints share their thread with the node.",
+                )
+            woken = threading.Event()
+            self._add(woken.set)
+            try:
+                if not self._wait(woken, timeout_s):
+                    raise TimeoutError(f"not done within {timeout_s} s")
+            except KeyboardInterrupt:
+                self.cancel()
+                raise
+        return self._result()
+
+    def _wait(self, woken: threading.Event, timeout_s: float | None) -> bool:
+        if self._deadline_s is None or (timeout_s is not None and timeout_s <= self._deadline_s):
+            return woken.wait(timeout_s)
+        if woken.wait(self._deadline_s):
+            return True
+        self._expire()
+        return woken.wait(None if timeout_s is None else timeout_s - self._deadline_s)
+
+    def __await__(self) -> Generator[Any, None, T]:
+        if not self._done:
+            yield from self._until_done().__await__()
+        return self._result()
+
+    async def _until_done(self) -> None:
+        loop = asyncio.get_running_loop()
+        waiter = loop.create_future()
+        timer = None if self._deadline_s is None else loop.call_later(self._deadline_s, self._expire)
+        try:
+            self._add(_waker(loop, waiter))
+            await waiter
+        except asyncio.CancelledError:
+            self.cancel()
+            raise
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _add(self, wake: Callable[[], None]) -> None:
+        with self._lock:
+            if not self._done:
+                self._waiters.append(wake)
+                return
+        wake()
+
+    def _expire(self) -> None:
+        if not self._done:
+            self._on_deadline()
+
+    def _on_deadline(self) -> None: ...
+
+    def _on_cancel(self) -> None: ...
+
+    def _result(self) -> T:
+        assert self._take is not None
+        return self._take()
+
+
+def _waker(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> Callable[[], None]:
+    home = threading.get_ident()
+
+    def set_result() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def wake() -> None:
+        if threading.get_ident() == home:
+            set_result()
+        elif not loop.is_closed():
+            loop.call_soon_threadsafe(set_result)
+
+    return wake

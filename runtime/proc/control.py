@@ -1,0 +1,147 @@
+"""The control socket: a proc answers here though its main thread or its loop is busy.
+
+One request a line, as JSON, answered in order:
+
+    {"op": "ping"}                              {"ok": true, "main": {"endpoint": ..., "busy_s": ...} or null,
+                                                 "loop_lag_s": ..., "calls": n, "actors": n}
+    {"op": "cancel", "sender": s, "call": n}    {"cancelled": true or false, "where": "Trainer.step"}
+    {"op": "stacks"}                            {"threads": [{"name": ..., "frames": [...]}]}
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from typing import Any
+
+from ..call import peer_uid
+from ..node.interrupt import interrupt_thread
+from .actors import Actors
+from .main_thread import MainThread
+
+__all__ = ["Control"]
+
+_PING_S = 0.02
+_LINE = 64 * 1024
+_FRAMES = 60
+
+
+class Control:
+    """Threads of its own: one that accepts, and one for each peer, of which there are few."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        loop: asyncio.AbstractEventLoop,
+        loop_thread: int,
+        main: MainThread,
+        actors: Actors,
+    ) -> None:
+        self._listener = listener
+        self._loop = loop
+        self._loop_thread = loop_thread
+        self._main = main
+        self._actors = actors
+        self._asked_at: float | None = None
+
+    def start(self) -> None:
+        self._listener.setblocking(True)
+        threading.Thread(target=self._accept, name="milkweed-control", daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                peer, _ = self._listener.accept()
+            except OSError:
+                return
+            if peer_uid(peer) != os.getuid():
+                peer.close()
+                continue
+            threading.Thread(target=self._serve, args=(peer,), name="milkweed-control", daemon=True).start()
+
+    def _serve(self, peer: socket.socket) -> None:
+        with peer, peer.makefile("rwb") as file:
+            while line := file.readline(_LINE):
+                try:
+                    answer = self._answer(json.loads(line))
+                except (ValueError, KeyError, TypeError) as error:
+                    answer = {"error": f"{type(error).__name__}: {error}"}
+                try:
+                    file.write(json.dumps(answer).encode() + b"\n")
+                    file.flush()
+                except OSError:
+                    return
+
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        match request["op"]:
+            case "ping":
+                return self._ping()
+            case "cancel":
+                return self._cancel(str(request["sender"]), int(request["call"]))
+            case "stacks":
+                return {"threads": _stacks()}
+            case other:
+                return {"error": f"unknown op {other!r}"}
+
+    def _ping(self) -> dict[str, Any]:
+        busy = self._main.busy()
+        counts = self._actors.statistics()
+        return {
+            "ok": True,
+            "main": None if busy is None else {"endpoint": busy[0], "busy_s": round(busy[1], 3)},
+            "loop_lag_s": round(self._lag(), 3),
+            "calls": counts["calls"],
+            "actors": counts["actors"],
+        }
+
+    def _lag(self) -> float:
+        """For how long the loop has not come to what it was asked, as far as pings tell."""
+        turned = threading.Event()
+
+        def turn() -> None:
+            self._asked_at = None
+            turned.set()
+
+        if self._asked_at is None:
+            self._asked_at = time.monotonic()
+        asked_at = self._asked_at
+        self._loop.call_soon_threadsafe(turn)
+        return 0.0 if turned.wait(_PING_S) else time.monotonic() - asked_at
+
+    def _cancel(self, sender: str, number: int) -> dict[str, Any]:
+        call = self._actors.find(sender, number)
+        if call is None:
+            return {"cancelled": True, "where": ""}
+        call.cancelled = True
+        if call.task is None:
+            self._main.cancel(call)
+        else:
+            self._loop.call_soon_threadsafe(call.task.cancel)
+            # An endpoint that blocks its loop is interrupted as a sync one would be.
+            if self._lag() >= _PING_S and _running_task(self._loop) is call.task:
+                interrupt_thread(self._loop_thread)
+        return {"cancelled": False, "where": call.label}
+
+
+def _running_task(loop: asyncio.AbstractEventLoop) -> object:
+    """The task whose step the loop is in, asked from another thread."""
+    return asyncio.tasks._current_tasks.get(loop)  # type: ignore[attr-defined]  # noqa: SLF001
+
+
+def _stacks() -> list[dict[str, Any]]:
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return [
+        {
+            "name": names.get(ident, str(ident)),
+            "frames": [
+                f"{frame.name} ({frame.filename}:{frame.lineno})" for frame in traceback.extract_stack(top)
+            ][-_FRAMES:],
+        }
+        for ident, top in sys._current_frames().items()  # noqa: SLF001 - documented, for such uses
+    ]

@@ -1,0 +1,102 @@
+"""A proc's life: its threads, from the sockets that it inherits to its end."""
+
+from __future__ import annotations
+
+import faulthandler
+import json
+import os
+import signal
+import socket
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from ..call import Connection, accepted
+from ..node import node
+from ..wire import WireFrame
+from .actors import Actors
+from .control import Control
+from .main_thread import MainThread
+from .system import System
+
+__all__ = ["ENVIRONMENT", "ProcConfig", "config", "run"]
+
+ENVIRONMENT = "MILKWEED_PROC"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcConfig:
+    """What the agent tells a proc in `MILKWEED_PROC`: who and where it is, and its listening descriptors."""
+
+    proc: str
+    host_name: str
+    host_socket: str
+    mesh: str
+    sys_path: tuple[str, ...]
+    data_fd: int
+    control_fd: int
+
+
+def config() -> ProcConfig | None:
+    """That of this process; None in one that is no proc."""
+    text = os.environ.get(ENVIRONMENT)
+    if text is None:
+        return None
+    fields: dict[str, Any] = json.loads(text)
+    fields["sys_path"] = tuple(fields["sys_path"])
+    return ProcConfig(**fields)
+
+
+def run(own: ProcConfig) -> None:
+    """Serves until the process is ended, or an endpoint raises SystemExit."""
+    _take_path(own.sys_path)
+    if not faulthandler.is_enabled():
+        faulthandler.enable()
+    signal.signal(signal.SIGTERM, _leave)
+    main = MainThread()
+    here = node()
+    system = System(main)
+    actors = Actors(here.loop, main, system.failed)
+    system.add_to(actors)
+    listener = socket.socket(fileno=own.data_fd)
+    listener.setblocking(False)
+    listener.set_inheritable(False)
+    control = socket.socket(fileno=own.control_fd)
+    control.set_inheritable(False)
+    assert here.thread.ident is not None
+    Control(control, here.loop, here.thread.ident, main, actors).start()
+    handler = _Owned(actors, system)
+
+    def accept() -> None:
+        if (sock := accepted(listener)) is not None:
+            Connection(
+                sock, here.loop, role="proc", handler=handler, hello={"id": here.id, "proc": own.proc}
+            ).start()
+
+    here.loop.call_soon_threadsafe(here.loop.add_reader, listener, accept)
+    main.run_forever()
+
+
+class _Owned:
+    """The actors' handler, which also learns which peer is the owner."""
+
+    def __init__(self, actors: Actors, system: System) -> None:
+        self.cancelled = actors.cancelled
+        self.ended = actors.ended
+        self._actors = actors
+        self._system = system
+
+    def called(self, connection: Connection, frame: WireFrame) -> None:
+        if connection.peer_hello.get("owner"):
+            self._system.own(connection)
+        self._actors.called(connection, frame)
+
+
+def _take_path(path: tuple[str, ...]) -> None:
+    """Modules are found where the owner finds them, behind what is this process's own."""
+    known = set(sys.path)
+    sys.path += [entry for entry in path if entry not in known]
+
+
+def _leave(_number: int, _frame: object) -> None:
+    sys.exit(128 + signal.SIGTERM)

@@ -1,0 +1,108 @@
+"""Exceptions of actors, as they cross from one process to another."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from dataclasses import dataclass
+
+from .errors import MilkweedError
+from .pickling import dumps
+
+__all__ = ["ActorError", "RemoteException"]
+
+
+class ActorError(MilkweedError):
+    """An exception that an endpoint raised, or its actor's `__init__`.
+
+    `exception` is the exception itself where this process can make it, and also `__cause__`;
+    `exception_type` is its qualified name, `remote_traceback` the text of its traceback there.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        cause: str,
+        next_step: str,
+        *,
+        exception_type: str = "",
+        remote_traceback: str = "",
+        exception: BaseException | None = None,
+    ) -> None:
+        super().__init__(code, cause, next_step)
+        self.exception_type = exception_type
+        self.remote_traceback = remote_traceback
+        self.exception = exception
+        self.__cause__ = exception
+        if remote_traceback:
+            self.add_note(f"Traceback where it was raised:\n{remote_traceback.rstrip()}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        parts = RemoteException(
+            self.cause, self.exception_type, self.remote_traceback, _pickled(self.exception)
+        )
+        return _rebuilt, (parts, self.code, self.next_step)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteException:
+    """What crosses: texts, and the exception itself pickled where it can be."""
+
+    text: str
+    type_name: str
+    traceback: str
+    pickled: bytes | None
+
+    @classmethod
+    def of(cls, error: BaseException, skip: int = 1) -> RemoteException:
+        """Of an exception as caught `skip` frames above the user's code."""
+        kind = type(error)
+        name = (
+            kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+        )
+        trace = error.__traceback__
+        for _ in range(skip):
+            trace = trace.tb_next if trace is not None and trace.tb_next is not None else trace
+        text = "".join(traceback.format_exception(kind, error, trace))
+        return cls(str(error), name, text, _pickled(error))
+
+    def error(self, where: str) -> ActorError:
+        """`where` names the rank and endpoint."""
+        exception = None
+        if self.pickled is not None:
+            try:
+                exception = pickle.loads(self.pickled)
+            except Exception:
+                exception = None
+        short = self.type_name.rpartition(".")[2]
+        said = f"{short}: {self.text}" if self.text else short
+        return ActorError(
+            "actor_error",
+            f"{where} raised {said}",
+            "Its remote_traceback says where.",
+            exception_type=self.type_name,
+            remote_traceback=self.traceback,
+            exception=exception if isinstance(exception, BaseException) else None,
+        )
+
+
+def _pickled(error: BaseException | None) -> bytes | None:
+    if error is None:
+        return None
+    try:
+        body, buffers = dumps(error)
+    except MilkweedError:
+        return None
+    return None if buffers else body
+
+
+def _rebuilt(parts: RemoteException, code: str, next_step: str) -> ActorError:
+    error = parts.error("")
+    return ActorError(
+        code,
+        parts.text,
+        next_step,
+        exception_type=parts.type_name,
+        remote_traceback=parts.traceback,
+        exception=error.exception,
+    )
