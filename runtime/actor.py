@@ -49,7 +49,8 @@ def _endpoints(cls: Any) -> frozenset[str]:
 
 def endpoints_of(actor: Actor | type[Actor]) -> frozenset[str]:
     """Names of the endpoints of an actor or of its class."""
-    return _endpoints(actor if isinstance(actor, type) else type(actor))
+    cls: Any = actor if isinstance(actor, type) else type(actor)
+    return _endpoints(cls)
 
 
 def is_async(cls: type[Actor], name: str) -> bool:

@@ -28,7 +28,8 @@ Explain = Callable[[int, MilkweedError, Callable[[MilkweedError], None]], None]
 
 
 class MeshCall:
-    """Sent to all ranks when made. `on_outcome(position, outcome)` is called once a rank, on the node's thread.
+    """Sent to all ranks when made. `on_outcome(position, outcome)` is called on the node's thread, once
+    a rank.
 
     `expire` and `cancel` (any thread) ask the ranks that have not answered to end the call, and see to it
     that every rank has its outcome within some 1.5 s.
@@ -78,6 +79,8 @@ class MeshCall:
             connection, number = self._open[at]
             connection.send_cancel(number)
         for patience in (_ANSWERS_S, _GRACE_S):
+            if not self._left():
+                return
             with suppress(TimeoutError):
                 async with asyncio.timeout(patience):
                     await self._all.wait()
@@ -117,9 +120,8 @@ class MeshCall:
         if at in self._answered:
             return
         self._answered.add(at)
-        if len(self._answered) == len(self._addresses):
-            if self._why:
-                self._node.loop.call_soon_threadsafe(self._all.set)
+        if self._why and len(self._answered) == len(self._addresses):
+            self._node.loop.call_soon_threadsafe(self._all.set)
         if self._why and isinstance(outcome, WireFrame) and outcome.kind is Kind.ERROR:
             outcome = self._if_dropped(outcome)
         self._on_outcome(at, outcome)
