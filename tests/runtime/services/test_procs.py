@@ -19,6 +19,7 @@ from milkweed.runtime.records import Exit
 from milkweed.runtime.services.procs import Procs
 from milkweed.runtime.services.stacks import Stacks
 from tests.runtime.hosts import ROOT, GuardedHost, marked, open_guarded, until
+from tests.runtime.processes import alive
 from tests.runtime.procs import Owner, ask, open_owner, request_of, tell
 
 FINDABLE = {"PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src")))}
@@ -143,9 +144,9 @@ async def test_a_daemon_without_marks_ends_behind_the_last_proc_or_run(
     daemon = int(ask(one, code))
     await until(lambda: b"sleep" in Path(f"/proc/{daemon}/cmdline").read_bytes())
     await owner.end("a")
-    assert ptree.read_process(daemon) is not None
+    assert alive(daemon)
     await owner.end("b")
-    assert ptree.read_process(daemon) is None
+    assert not alive(daemon)
 
 
 async def test_procs_end_with_the_connection_of_their_owner(host: GuardedHost) -> None:
