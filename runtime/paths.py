@@ -18,7 +18,7 @@ from pathlib import Path
 
 from .errors import Unavailable
 
-__all__ = ["SOCKET_PATH_MAX", "MeshPaths", "Places"]
+__all__ = ["SOCKET_PATH_MAX", "MeshPaths", "Places", "proc_sockets"]
 
 SOCKET_PATH_MAX = 107
 
@@ -51,6 +51,11 @@ class MeshPaths:
 
     def host_socket(self, host: int) -> Path:
         return self.sockets / f"h{host}"
+
+
+def proc_sockets(host_socket: Path, number: int) -> tuple[Path, Path]:
+    """Sockets for messages and for control of the host's proc of that number (of all that it ever starts)."""
+    return Path(f"{host_socket}.{number}"), Path(f"{host_socket}.{number}c")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +93,7 @@ class Places:
             Unavailable: the runtime directory's path is too long for a socket.
         """
         paths = MeshPaths(self.state / "meshes" / mesh, self.runtime / mesh.removeprefix("mesh-"))
-        longest = len(os.fsencode(paths.host_socket(9999)))
+        longest = len(os.fsencode(proc_sockets(paths.host_socket(9999), 9_999_999)[1]))
         if longest > SOCKET_PATH_MAX:
             raise Unavailable(
                 "directory_unusable",

@@ -164,7 +164,8 @@ class HostEvent:
     """One line of a host's spool; `seq` starts at 1 and has no gaps, `at` is wall clock.
 
     kinds: `rank_started` (pid; detail: `RankView.start`), `rank_exited` (exit), `rank_failed_to_start`
-    (exit.error), `run_ended`, `output_capped`, `spool_delayed`, `host_ending` (detail: why);
+    (exit.error), `run_ended`, `output_capped`, `spool_delayed`, `host_ending` (detail: why),
+    `proc_died` (exit; detail: whose it was; not where that was asked for);
     of the keeper: `host_lost`, `host_silent`, and `mesh_` with a state.
     `rank` is None where the event is not one rank's.
     """

@@ -249,9 +249,12 @@ class OutputCap:
         self._files[run_directory, label] = (file, on_capped)
         self._watched.set()
 
-    async def finish(self, run_directory: Path) -> None:
-        """Caps the outputs of a run a last time and forgets them; nobody writes to them any more."""
-        for key in [key for key in self._files if key[0] == run_directory]:
+    async def finish(self, run_directory: Path, label: str | None = None) -> None:
+        """Caps the outputs of a run (or the one of that label) a last time and forgets them.
+
+        Nobody writes to them any more.
+        """
+        for key in [key for key in self._files if key[0] == run_directory and label in (None, key[1])]:
             file, on_capped = self._files[key]
             file.look()
             await self._trim(file, on_capped)

@@ -109,6 +109,7 @@ class Children:
         self._history = history or oom.OomHistory()
         self._alive: dict[int, _Watch] = {}
         self._started = anyio.Event()
+        self._tenants: set[object] = set()
 
     @property
     def subreaper(self) -> bool:
@@ -337,19 +338,26 @@ class Children:
         """
         return await self._end(lambda table: ptree.members(table, os.getpid(), trees), grace_s)
 
-    async def end_strays(self) -> int:
-        """Ends what was reparented to us and is of no known child: daemons that shed their marks.
+    def enter(self, tenant: object) -> None:
+        """Tells of something whose processes may leave daemons that cannot be told from others' daemons."""
+        self._tenants.add(tenant)
 
-        Only where nothing runs whose daemons those could be. Returns how many processes there were.
+    async def leave(self, tenant: object) -> int:
+        """The tenant has ended. Behind the last one, ends what was reparented to us and is no known child's.
+
+        Those are daemons that shed their marks. Returns how many processes there were.
         """
+        self._tenants.discard(tenant)
 
         def strays(table: Mapping[int, ptree.Process]) -> dict[int, ptree.Process]:
+            if self._tenants:  # a new one may have a process that is ours already and not known yet
+                return {}
             me = os.getpid()
             roots = [p.pid for p in table.values() if p.parent == me and p.pid not in self._alive]
             below = {*roots, *ptree.descendants(table, roots)}
             return {pid: table[pid] for pid in below if table[pid].alive}
 
-        return await self._end(strays, 0.0)
+        return 0 if self._tenants else await self._end(strays, 0.0)
 
     async def end_all(self, grace_s: float) -> int:
         """Ends every descendant of this process (only the known children's where we are no subreaper)."""

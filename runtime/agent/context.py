@@ -35,6 +35,11 @@ class HostContext:
         """TMPDIR of everything it starts."""
         return self.directory / "tmp"
 
+    @property
+    def procs_directory(self) -> Path:
+        """Where outputs of procs are."""
+        return self.directory / "procs"
+
     def run_directory(self, run: str) -> Path:
         return self.directory / "runs" / run
 

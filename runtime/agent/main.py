@@ -20,6 +20,7 @@ from ..codec import from_json
 from ..records import EndReason
 from ..services.files import Files
 from ..services.host import Host
+from ..services.procs import Procs
 from ..services.runs import Runs
 from ..services.stacks import Stacks
 from .children import open_children
@@ -54,11 +55,14 @@ async def run_agent(config_file: Path) -> None:
             spool=spool,
         )
         context.temporary.mkdir(mode=0o700, exist_ok=True)
-        async with Runs.open(context, warm_modules=_warm_modules()) as runs:
-            host = Host(context, lease, runs)
-            actors = {
-                type(actor).__name__: actor for actor in (host, runs, Files(context), Stacks(context, runs))
-            }
+        modules = _warm_modules()
+        async with (
+            Runs.open(context, warm_modules=modules) as runs,
+            Procs.open(context, Path(config.socket), modules=modules) as procs,
+        ):
+            host = Host(context, lease, runs, procs)
+            services = (host, runs, procs, Files(context), Stacks(context, runs, procs))
+            actors = {type(actor).__name__: actor for actor in services}
             async with anyio.create_task_group() as group:
 
                 async def end_when(why: EndReason, happened: Callable[[], Awaitable[None]]) -> None:

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
+
 from ..actor import Actor, endpoints_of
 from ..errors import InvalidArgument, MilkweedError, NotFound, ProtocolError, RemoteFailure
 from ..pickling import dumps, loads
@@ -25,36 +27,38 @@ class Desk:
 
     def __init__(self, actors: Mapping[str, Actor]) -> None:
         self._actors = dict(actors)
-        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._tasks: dict[int, tuple[asyncio.Task[None], anyio.CancelScope]] = {}
         self._ended = asyncio.Event()
 
     def called(self, connection: Connection, frame: WireFrame) -> None:
-        task = asyncio.get_running_loop().create_task(self._serve(connection, frame))
-        self._tasks[frame.call] = task
+        scope = anyio.CancelScope()  # unlike a cancel of the task, it heeds what an endpoint shields
+        task = asyncio.get_running_loop().create_task(self._serve(connection, frame, scope))
+        self._tasks[frame.call] = (task, scope)
         task.add_done_callback(lambda _: self._tasks.pop(frame.call, None))
 
     def cancelled(self, _connection: Connection, call: int) -> None:
-        if task := self._tasks.get(call):
-            task.cancel()
+        if serving := self._tasks.get(call):
+            serving[1].cancel()
 
     def ended(self, _connection: Connection) -> None:
-        for task in self._tasks.values():
-            task.cancel()
+        for _, scope in self._tasks.values():
+            scope.cancel()
         self._ended.set()
 
     async def idle(self) -> None:
         """Returns when no call is under way."""
         while self._tasks:
-            await asyncio.wait(tuple(self._tasks.values()))
+            await asyncio.wait([task for task, _ in self._tasks.values()])
 
-    async def _serve(self, connection: Connection, frame: WireFrame) -> None:
-        try:
-            kind, answer = Kind.RESULT, dumps(await self._invoke(frame))
-        except Exception as error:
-            kind, answer = Kind.ERROR, dumps(_as_ours(error))
-        connection.reply(kind, frame.call, answer)
-        if connection.is_full:
-            await connection.drained()
+    async def _serve(self, connection: Connection, frame: WireFrame, scope: anyio.CancelScope) -> None:
+        with scope:
+            try:
+                kind, answer = Kind.RESULT, dumps(await self._invoke(frame))
+            except Exception as error:
+                kind, answer = Kind.ERROR, dumps(_as_ours(error))
+            connection.reply(kind, frame.call, answer)
+            if connection.is_full:
+                await connection.drained()
 
     async def _invoke(self, frame: WireFrame) -> Any:
         try:

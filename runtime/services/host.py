@@ -32,15 +32,15 @@ class EndedHost:
     events: tuple[HostEvent, ...]
 
 
-class EndsRuns(Protocol):
+class Ends(Protocol):
     async def end_all(self, reason: EndReason, grace_s: float) -> int: ...
 
 
 class Host(Actor):
-    def __init__(self, context: HostContext, lease: LeaseHolder, runs: EndsRuns) -> None:
+    def __init__(self, context: HostContext, lease: LeaseHolder, *services: Ends) -> None:
         self._context = context
         self._lease = lease
-        self._runs = runs
+        self._services = services
         self.ending = anyio.Event()
 
     @endpoint
@@ -66,10 +66,17 @@ class Host(Actor):
 
     @endpoint
     async def end(self, reason: EndReason, grace_s: float, after: int) -> EndedHost:
-        """Ends all runs, then the agent (once this has been answered)."""
-        processes = await self._runs.end_all(reason, grace_s)
+        """Ends all runs and procs, then the agent (once this has been answered)."""
+        counts: list[int] = []
+
+        async def end(service: Ends) -> None:
+            counts.append(await service.end_all(reason, grace_s))
+
+        async with anyio.create_task_group() as tasks:
+            for service in self._services:
+                tasks.start_soon(end, service)
         # Being an event, this also answers those who wait for one.
         self._context.spool.append("host_ending", detail=reason)
         events = await self._context.spool.after(after, 0.0)
         self.ending.set()
-        return EndedHost(processes, events)
+        return EndedHost(sum(counts), events)

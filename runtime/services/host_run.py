@@ -6,7 +6,7 @@ import errno
 import json
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
@@ -210,11 +210,8 @@ class HostRun:
     ) -> None:
         self._context.spool.append(kind, run=self.plan.run, rank=rank, pid=pid, exit=ending, detail=detail)
 
-    async def supervise(self, end_strays: Callable[[], Awaitable[int]]) -> None:
-        """Keeps the time limit, waits for the processes to end, and ends what they left behind.
-
-        `end_strays` ends what cannot be told to be of this run or another.
-        """
+    async def supervise(self) -> None:
+        """Keeps the time limit, waits for the processes to end, and ends what they left behind."""
         await self.started.wait()
         timeout_s = self.plan.timeout_s
         async with anyio.create_task_group() as tasks:
@@ -227,7 +224,7 @@ class HostRun:
                 await self._mains_ended.wait()
             tasks.cancel_scope.cancel()
         left = await self._context.children.end_trees(self._trees(None), _STRAGGLER_GRACE_S)
-        left += await end_strays()
+        left += await self._context.children.leave(self)
         await self._cap.finish(self.directory)
         clear_stack_files(self.directory)
         plural = "" if left == 1 else "es"

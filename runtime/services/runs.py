@@ -107,17 +107,13 @@ class Runs(Actor):
             raise Conflict("run_ended", f"run {plan.run} was here before", "Start a new run.")
         run.prepare()
         self._runs[plan.run] = run
+        self._context.children.enter(run)
         self._tasks.start_soon(self._supervise, run)
         with anyio.CancelScope(shield=True):  # a caller that leaves does not leave half a run
             await run.start()
 
     async def _supervise(self, run: HostRun) -> None:
-
-        async def end_strays() -> int:
-            others = [one for one in self._runs.values() if one is not run and not one.ended.is_set()]
-            return 0 if others else await self._context.children.end_strays()
-
-        await run.supervise(end_strays)
+        await run.supervise()
         await self.release_port(run.plan.reserved_port)
         # Their output stays on disk, where the keeper reads it when we no longer know them.
         over = [name for name, one in self._runs.items() if one.ended.is_set()]

@@ -21,7 +21,7 @@ from ..records import ProcessStacks
 from .pyspy import explain_failure, parse_faulthandler, parse_pyspy, pyspy_command
 from .python_processes import Target, find_targets
 
-__all__ = ["RunProcesses", "Stacks", "find_pyspy", "ptrace_mend"]
+__all__ = ["RunProcesses", "Stacks", "find_pyspy", "ptrace_mend", "pyspy_environment"]
 
 # py-spy gets this share of the time, so that some is left to ask the process itself.
 _PYSPY_SHARE = 0.6
@@ -37,12 +37,21 @@ class RunProcesses(Protocol):
     async def processes(self, run: str, ranks: tuple[int, ...] | None) -> tuple[tuple[int, int], ...]: ...
 
 
+class HostProcs(Protocol):
+    """What is needed of the Procs service."""
+
+    async def find(self, owner: str | None, procs: tuple[str, ...] | None) -> tuple[tuple[int, int], ...]: ...
+
+
 class Stacks(Actor):
     """`py_spy` is the path of its binary; by default it is looked for."""
 
-    def __init__(self, context: HostContext, runs: RunProcesses, *, py_spy: str | None = None) -> None:
+    def __init__(
+        self, context: HostContext, runs: RunProcesses, procs: HostProcs, *, py_spy: str | None = None
+    ) -> None:
         self._context = context
         self._runs = runs
+        self._procs = procs
         self._py_spy = py_spy or find_pyspy()
         self._slots = anyio.CapacityLimiter(2 * (os.cpu_count() or 1))
 
@@ -63,11 +72,30 @@ class Stacks(Actor):
         Raises:
             Unavailable: deadline_exceeded, when not even the processes could be found in time.
         """
-        processes = await self._runs.processes(run, ranks)
-        targets = await _find_targets(processes, timeout_s)
         plan = _Plan(
             self._context.run_directory(run), native, locals, time.monotonic() + timeout_s, timeout_s
         )
+        return await self._dump(await self._runs.processes(run, ranks), plan)
+
+    @endpoint
+    async def dump_procs(
+        self,
+        owner: str | None,
+        procs: tuple[str, ...] | None,
+        native: bool = False,
+        locals: bool = False,  # noqa: A002
+        timeout_s: float = 10.0,
+    ) -> tuple[ProcessStacks, ...]:
+        """As `dump`, of an owner's procs (both None: of all procs); `rank` is the place in the order asked.
+
+        Raises:
+            Unavailable: deadline_exceeded, when not even the processes could be found in time.
+        """
+        plan = _Plan(self._context.procs_directory, native, locals, time.monotonic() + timeout_s, timeout_s)
+        return await self._dump(await self._procs.find(owner, procs), plan)
+
+    async def _dump(self, processes: tuple[tuple[int, int], ...], plan: _Plan) -> tuple[ProcessStacks, ...]:
+        targets = await _find_targets(processes, plan.left_s())
         late = "not dumped in time; ask for fewer ranks, or again with a longer time"
         results = [_result(self._context.host, target, error=late) for target in targets]
 
@@ -105,7 +133,7 @@ class Stacks(Actor):
         for _ in range(2):
             try:
                 done = await self._context.children.run(
-                    command, timeout_s=plan.pyspy_s(), env=_environment(), max_output=_MAX_OUTPUT
+                    command, timeout_s=plan.pyspy_s(), env=pyspy_environment(), max_output=_MAX_OUTPUT
                 )
                 if done.code == 0:
                     threads = parse_pyspy(done.stdout, base.pid)
@@ -209,7 +237,7 @@ def _join(*parts: str) -> str:
     return "; ".join(filter(None, parts))
 
 
-def _environment() -> dict[str, str]:
+def pyspy_environment() -> dict[str, str]:
     """py-spy needs nothing of ours, and its own backtraces help nobody."""
     return {"PATH": os.environ.get("PATH", os.defpath), "RUST_BACKTRACE": "0", "LC_ALL": "C.UTF-8"}
 

@@ -114,6 +114,7 @@ class GuardedHost:
     guard: subprocess.Popen[bytes]
     agent: int
     runs: ActorRef[Runs]
+    address: Path
 
     def events(self) -> tuple[HostEvent, ...]:
         return Spool.read(self.directory / "spool.jsonl")
@@ -148,9 +149,8 @@ async def open_guarded(directory: Path, *options: str, cap: int = 64 << 20) -> A
         table = ptree.snapshot()
         agent = next(pid for pid, process in table.items() if process.parent == guard.pid)
         async with open_connection(address, role="keeper") as connection:
-            yield GuardedHost(
-                directory, mesh, guard, agent, connection.actor("Runs", Runs).within(DEADLINE_S)
-            )
+            runs = connection.actor("Runs", Runs).within(DEADLINE_S)
+            yield GuardedHost(directory, mesh, guard, agent, runs, address)
     finally:
         guard.kill()
         guard.wait()

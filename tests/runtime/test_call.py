@@ -26,6 +26,7 @@ class Echo(Actor):
     def __init__(self) -> None:
         self.started = anyio.Event()
         self.cancelled = anyio.Event()
+        self.finished = anyio.Event()
         self.release = anyio.Event()
 
     @endpoint
@@ -53,6 +54,13 @@ class Echo(Actor):
             self.cancelled.set()
             raise
         return "released"
+
+    @endpoint
+    async def finish(self) -> None:
+        with anyio.CancelScope(shield=True):
+            self.started.set()
+            await self.release.wait()
+            self.finished.set()
 
     async def private(self) -> None:
         raise AssertionError("not an endpoint")
@@ -165,6 +173,20 @@ async def test_a_cancelled_caller_cancels_the_other_side(tmp_path: Path, echo: E
             await echo.started.wait()
             group.cancel_scope.cancel()
         await echo.cancelled.wait()
+
+
+async def test_what_an_endpoint_shields_is_not_cancelled(tmp_path: Path, echo: Echo) -> None:
+    async with serving(tmp_path, echo) as path, connected(path) as connection:
+        actor = connection.actor("echo", Echo)
+        async with anyio.create_task_group() as group:
+            group.start_soon(actor.call_one, Echo.finish)
+            await echo.started.wait()
+            group.cancel_scope.cancel()
+        # Calls of one connection are heard in order: behind this one, the cancel has come.
+        assert await actor.call_one(Echo.echo, 1) == 1
+        echo.release.set()
+        with anyio.fail_after(5):
+            await echo.finished.wait()
 
 
 async def test_a_caller_that_leaves_cancels_its_calls(tmp_path: Path, echo: Echo) -> None:

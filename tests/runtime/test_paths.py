@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from milkweed.runtime.errors import Unavailable
-from milkweed.runtime.paths import SOCKET_PATH_MAX, Places
+from milkweed.runtime.paths import SOCKET_PATH_MAX, Places, proc_sockets
 
 VARIABLES = ("MILKWEED_STATE_DIR", "MILKWEED_RUNTIME_DIR")
 
@@ -68,8 +68,9 @@ def test_a_directory_that_cannot_be_made_is_refused(directory: Path) -> None:
 
 def test_a_runtime_directory_is_refused_where_a_socket_would_not_fit() -> None:
     mesh = "mesh-demo-a2b"
-    room = SOCKET_PATH_MAX - len("/demo-a2b/h9999")
+    room = SOCKET_PATH_MAX - len("/demo-a2b/h9999.9999999c")
     fits = Places(Path("/s"), Path("/" + "r" * (room - 1))).mesh(mesh)
-    assert len(os.fsencode(fits.host_socket(9999))) == SOCKET_PATH_MAX
+    longest = proc_sockets(fits.host_socket(9999), 9_999_999)[1]
+    assert len(os.fsencode(longest)) == SOCKET_PATH_MAX
     with pytest.raises(Unavailable, match=r"directory_unusable: the runtime directory /r+ is .*108 bytes"):
         Places(Path("/s"), Path("/" + "r" * room)).mesh(mesh)

@@ -28,19 +28,22 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class WarmRequest:
-    """A run as a starter needs it."""
+    """A run as a starter needs it. It inherits the descriptors `fds` under their numbers."""
 
     key: Key
     argv: tuple[str, ...]
     env: Mapping[str, str]
     script: str | None
+    fds: tuple[int, ...] = ()
 
 
 def key_of(command: PythonCommand, interpreter: Interpreter, env: Mapping[str, str], cwd: str) -> Key:
     return Key(command.python, interpreter, command.flags, cwd, early_variables(env))
 
 
-def read_request(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> WarmRequest:
+def read_request(
+    argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Sequence[int] = ()
+) -> WarmRequest:
     """What to ask a starter for; reads the program and looks at the interpreter.
 
     Raises:
@@ -55,4 +58,4 @@ def read_request(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> WarmR
     text = command.code if command.code is not None else read_program(command.script, cwd)
     if name := sets_early(text):
         raise Cold(f"the program itself sets {name}, which is read at import")
-    return WarmRequest(key_of(command, interpreter, env, cwd), tuple(argv), env, command.script)
+    return WarmRequest(key_of(command, interpreter, env, cwd), tuple(argv), env, command.script, tuple(fds))

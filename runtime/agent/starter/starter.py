@@ -121,7 +121,7 @@ class Starter:
             payload = os.memfd_create("run", os.MFD_CLOEXEC)
             stack.callback(os.close, payload)
             _write_all(payload, _encode(request))
-            await self._send([payload, output, theirs.fileno()])
+            await self._send([payload, output, theirs.fileno(), *request.fds])
             theirs.close()  # so that the end of the child is the end of the channel
             answer = await _receive(ours, _FORK_S)
             if "pid" not in answer:
@@ -169,7 +169,8 @@ async def _receive(channel: socket.socket, timeout_s: float) -> dict[str, Any]:
 
 
 def _encode(request: WarmRequest) -> bytes:
-    return json.dumps({"argv": request.argv, "env": dict(request.env), "script": request.script}).encode()
+    fields = {"argv": request.argv, "env": dict(request.env), "script": request.script, "fds": request.fds}
+    return json.dumps(fields).encode()
 
 
 def _write_all(fd: int, data: bytes) -> None:

@@ -89,6 +89,7 @@ class Starters:
         on_exit: OnExit,
         wanted: Callable[[], bool],
         cold: str | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> Started | None:
         """Starts a process as `Children.spawn` does, warm where a starter is ready and nothing forbids it.
 
@@ -102,7 +103,7 @@ class Starters:
         how = "" if not self._modules else f"cold: {cold}" if cold else "cold"
         if cold is None and self._modules:
             try:
-                child = await self._fork(read_request(argv, env, cwd), output, on_exit, wanted)
+                child = await self._fork(read_request(argv, env, cwd, pass_fds), output, on_exit, wanted)
             except NotPython:
                 how = ""
             except Cold as why:
@@ -111,7 +112,9 @@ class Starters:
                 return None if child is None else Started(child, "warm")
         if not wanted():
             return None
-        child = self._children.spawn(argv, env=env, cwd=cwd, output=output, on_exit=on_exit)
+        child = self._children.spawn(
+            argv, env=env, cwd=cwd, output=output, on_exit=on_exit, pass_fds=pass_fds
+        )
         return Started(child, how)
 
     def prepare(self, argv: Sequence[str], *, env: Mapping[str, str], cwd: str) -> None:

@@ -1,4 +1,4 @@
-"""A small agent for tests: the runs of one host behind a unix socket, ended as the real agent ends.
+"""A small agent for tests: the runs and procs of one host behind a unix socket, ended as the real agent ends.
 
 python -m tests.runtime.agent.harness DIRECTORY SOCKET MESH [CAP_BYTES]
 """
@@ -18,7 +18,11 @@ from milkweed.runtime.agent.context import HostContext
 from milkweed.runtime.agent.parent import watch_guard
 from milkweed.runtime.agent.spool import Spool
 from milkweed.runtime.call import serve
+from milkweed.runtime.services.procs import Procs
 from milkweed.runtime.services.runs import Runs
+from milkweed.runtime.services.stacks import Stacks
+
+STAND_IN = ("-m", "tests.runtime.stand_in_proc")
 
 
 async def main(directory: Path, socket: Path, mesh: str, cap: int = 64 << 20) -> None:
@@ -28,6 +32,7 @@ async def main(directory: Path, socket: Path, mesh: str, cap: int = 64 << 20) ->
         context = HostContext(mesh, 0, "host-0", "127.0.0.1", directory, str(directory), children, spool)
         async with (
             Runs.open(context, OutputCap(CapPolicy(cap, cap // 8)), warm_modules=modules) as runs,
+            Procs.open(context, socket, modules=modules, command=STAND_IN) as procs,
             anyio.create_task_group() as tasks,
         ):
             stop = anyio.Event()
@@ -43,8 +48,10 @@ async def main(directory: Path, socket: Path, mesh: str, cap: int = 64 << 20) ->
 
             tasks.start_soon(terminated)
             tasks.start_soon(guard_gone)
-            await serve(socket, {"Runs": runs}, role="agent", stop=stop)
+            actors = {"Runs": runs, "Procs": procs, "Stacks": Stacks(context, runs, procs)}
+            await serve(socket, actors, role="agent", stop=stop)
             await runs.end_all("released", 1.0)
+            await procs.end_all("released", 1.0)
             tasks.cancel_scope.cancel()
 
 

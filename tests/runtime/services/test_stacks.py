@@ -45,6 +45,11 @@ class Live:
         return tuple((rank, pid) for rank, pid in enumerate(self.pids) if ranks is None or rank in ranks)
 
 
+class NoProcs:
+    async def find(self, owner: str | None, procs: tuple[str, ...] | None) -> tuple[tuple[int, int], ...]:
+        return ()
+
+
 class Host:
     """One host whose ranks are started by `start`, each with `ready` printed before it hangs."""
 
@@ -63,7 +68,7 @@ class Host:
         self.run_directory = self.context.run_directory("run-1")
         self.run_directory.mkdir(parents=True)
         self.live = Live([])
-        self.stacks = Stacks(self.context, self.live, py_spy=py_spy)
+        self.stacks = Stacks(self.context, self.live, NoProcs(), py_spy=py_spy)
 
     async def start(
         self, code: str, *, argv: list[str] | None = None, env: dict[str, str] | None = None

@@ -8,13 +8,14 @@ replaced by a cold start.
 from __future__ import annotations
 
 import atexit
+import fcntl
 import gc
 import json
 import os
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from .files import Files, is_importable
@@ -30,12 +31,16 @@ class Refused(Exception):
 
 
 class Request:
-    """One run that is asked for, by descriptors: what it is, its output, and a channel to the agent."""
+    """One run that is asked for, by descriptors: what it is, its output, and a channel to the agent.
 
-    def __init__(self, payload: int, output: int, channel: int) -> None:
+    The `others` are for the run itself.
+    """
+
+    def __init__(self, payload: int, output: int, channel: int, others: Sequence[int]) -> None:
         self.payload = payload
         self.output = output
         self.channel = socket.socket(fileno=channel)
+        self.others = others
         self.middle = 0
 
     def answer(self, message: Mapping[str, object]) -> None:
@@ -43,9 +48,31 @@ class Request:
         self.channel.send(json.dumps(message).encode())
 
     def close(self) -> None:
-        for fd in (self.payload, self.output):
+        for fd in (self.payload, self.output, *self.others):
             os.close(fd)
         self.channel.close()
+
+    def place(self, numbers: Sequence[int]) -> None:
+        """Gives the others the numbers that the run knows them by.
+
+        Raises:
+            Refused: a number is taken.
+        """
+        if not numbers:
+            return
+        above = max(numbers) + 1
+        if self.channel.fileno() in numbers:
+            here = self.channel.detach()
+            self.channel = socket.socket(fileno=fcntl.fcntl(here, fcntl.F_DUPFD_CLOEXEC, above))
+            os.close(here)
+        lifted = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in self.others]
+        for fd in self.others:
+            os.close(fd)
+        for fd, number in zip(lifted, numbers, strict=True):
+            if _is_open(number):
+                raise Refused(f"its descriptor {number} is in use")
+            os.dup2(fd, number)
+            os.close(fd)
 
 
 class Inherited:
@@ -99,6 +126,7 @@ def _prepare(request: Request, inherited: Inherited) -> None:
     for fd in (1, 2):
         os.dup2(request.output, fd)
     os.close(request.output)
+    request.place(plan["fds"])
     argv = [os.fsencode(word) for word in plan["argv"]]
     env = {os.fsencode(name): os.fsencode(value) for name, value in plan["env"].items()}
     take_image(argv, env, inherited.added)
@@ -135,6 +163,14 @@ def _check(plan: Mapping[str, Any], files: Files, home: str) -> None:
         first = home if script is None else os.path.dirname(os.path.realpath(script))
         if shadowed := files.shadowed(first):
             raise Refused(f"{shadowed} beside the script has the name of a module that is imported already")
+
+
+def _is_open(fd: int) -> bool:
+    try:
+        os.fstat(fd)
+    except OSError:
+        return False
+    return True
 
 
 def _start_time() -> int:

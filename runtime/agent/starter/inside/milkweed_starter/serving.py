@@ -20,7 +20,7 @@ from .interpreter import offset_of_encoding, reconfigure
 __all__ = ["install"]
 
 _BUFFER = 4096
-_FDS = ("payload", "output", "channel")
+_LEAST_FDS, _MOST_FDS = 3, 11
 # The ranks of a run are asked for one by one, and are to be forked together.
 _BATCH = 32
 _TOGETHER_S = 0.001
@@ -175,10 +175,11 @@ def _receive(channel: socket.socket) -> list[Request]:
 
 
 def _receive_one(channel: socket.socket) -> Request:
-    message, fds, _, _ = socket.recv_fds(channel, _BUFFER, len(_FDS))
-    if not message or len(fds) != len(_FDS):
+    message, fds, _, _ = socket.recv_fds(channel, _BUFFER, _MOST_FDS)
+    if not message or len(fds) < _LEAST_FDS:
         os._exit(0)  # the agent has ended, or wants no more of us
-    return Request(*fds)
+    payload, output, answers, *others = fds
+    return Request(payload, output, answers, others)
 
 
 def _say(channel: socket.socket, message: dict[str, object]) -> None:
