@@ -5,6 +5,6 @@ Its main thread runs sync endpoints (`main_thread.py`), its node's loop reads me
 """
 
 from .context import ActorContext, current, current_rank, current_size
-from .main import ProcConfig, config
+from .main import place
 
-__all__ = ["ActorContext", "ProcConfig", "config", "current", "current_rank", "current_size"]
+__all__ = ["ActorContext", "current", "current_rank", "current_size", "place"]

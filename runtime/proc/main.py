@@ -3,51 +3,30 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import os
 import signal
 import socket
 import sys
-from dataclasses import dataclass
-from typing import Any
 
 from ..call import Connection, accepted
 from ..node import node
+from ..proc_records import PROC_VARIABLE, ProcPlace, decode_place
 from ..wire import WireFrame
 from .actors import Actors
 from .control import Control
 from .main_thread import MainThread
 from .system import System
 
-__all__ = ["ENVIRONMENT", "ProcConfig", "config", "run"]
-
-ENVIRONMENT = "MILKWEED_PROC"
+__all__ = ["place", "run"]
 
 
-@dataclass(frozen=True, slots=True)
-class ProcConfig:
-    """What the agent tells a proc in `MILKWEED_PROC`: who and where it is, and its listening descriptors."""
-
-    proc: str
-    host_name: str
-    host_socket: str
-    mesh: str
-    sys_path: tuple[str, ...]
-    data_fd: int
-    control_fd: int
-
-
-def config() -> ProcConfig | None:
+def place() -> ProcPlace | None:
     """That of this process; None in one that is no proc."""
-    text = os.environ.get(ENVIRONMENT)
-    if text is None:
-        return None
-    fields: dict[str, Any] = json.loads(text)
-    fields["sys_path"] = tuple(fields["sys_path"])
-    return ProcConfig(**fields)
+    text = os.environ.get(PROC_VARIABLE)
+    return None if text is None else decode_place(text)
 
 
-def run(own: ProcConfig) -> None:
+def run(own: ProcPlace) -> None:
     """Serves until the process is ended, or an endpoint raises SystemExit."""
     _take_path(own.sys_path)
     if not faulthandler.is_enabled():
