@@ -1,4 +1,16 @@
-"""The runtime library: meshes of hosts, runs on them, and the actors that serve both.
+"""The runtime library: meshes of hosts, runs on them, procs and actors.
+
+    from milkweed.runtime import Actor, endpoint, this_host
+
+    class Trainer(Actor):
+        @endpoint
+        async def step(self, batch) -> float: ...
+
+    procs = await this_host().spawn_procs(per_host={"gpus": 8})
+    trainers = await procs.spawn("trainers", Trainer)
+    losses = await trainers.step.call(batch)        # one value or one error a rank
+
+Hosts of an allocation, and runs of commands on them:
 
     from milkweed.runtime import MeshSpec, RunRequest, open_meshes
 
@@ -17,27 +29,50 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .actor import Actor, endpoint
     from .client import Mesh, Meshes, open_meshes
-    from .errors import MilkweedError
+    from .errors import ActorError, MeshError, MilkweedError
+    from .meshes import ActorMesh, HostMesh, ProcMesh, ValueMesh, attach, this_host, this_proc
+    from .node import Future, on_unhandled
+    from .proc import current_rank, current_size
     from .records import MeshSpec, MeshView, RunRequest, RunView
+    from .supervision import Failure, Restart
 
 __all__ = [
     "Actor",
+    "ActorError",
+    "ActorMesh",
+    "Failure",
+    "Future",
+    "HostMesh",
     "Mesh",
+    "MeshError",
     "MeshSpec",
     "MeshView",
     "Meshes",
     "MilkweedError",
+    "ProcMesh",
+    "Restart",
     "RunRequest",
     "RunView",
+    "ValueMesh",
+    "attach",
+    "current_rank",
+    "current_size",
     "endpoint",
+    "on_unhandled",
     "open_meshes",
+    "this_host",
+    "this_proc",
 ]
 
 _HOMES = {
     ".actor": ("Actor", "endpoint"),
     ".client": ("Mesh", "Meshes", "open_meshes"),
-    ".errors": ("MilkweedError",),
+    ".errors": ("ActorError", "MeshError", "MilkweedError"),
+    ".meshes": ("ActorMesh", "HostMesh", "ProcMesh", "ValueMesh", "attach", "this_host", "this_proc"),
+    ".node": ("Future", "on_unhandled"),
+    ".proc": ("current_rank", "current_size"),
     ".records": ("MeshSpec", "MeshView", "RunRequest", "RunView"),
+    ".supervision": ("Failure", "Restart"),
 }
 
 

@@ -2,15 +2,18 @@
 
     MilkweedError
     ├── NotFound             mesh_not_found, run_not_found, rank_not_found, host_not_found, file_not_found,
-    │                        output_not_found, command_not_found, tool_not_found, endpoint_not_found
-    ├── InvalidArgument      invalid_argument, invalid_path, unsupported
+    │                        output_not_found, command_not_found, tool_not_found, endpoint_not_found,
+    │                        actor_not_found, not_attached
+    ├── InvalidArgument      invalid_argument, invalid_path, unsupported, unpicklable, unreadable_arguments
     ├── Conflict             name_in_use, mesh_not_ready, mesh_released, run_ended, file_exists, file_changed,
-    │                        owner_gone
+    │                        owner_gone, not_the_owner, mesh_stopped, not_in_an_actor, would_deadlock
     ├── Unavailable          allocation_failed, scheduler_unusable, isolation_unavailable, host_lost,
     │                        host_ending, keeper_lost, connection_lost, deadline_exceeded,
-    │                        directory_unusable, disk_full, index_unreadable, index_unusable, index_elsewhere
-    ├── ProtocolError        protocol_error, version_mismatch
+    │                        directory_unusable, disk_full, index_unreadable, index_unusable,
+    │                        index_elsewhere, proc_lost, cancelled, uncancellable, mailbox_full
+    ├── ProtocolError        protocol_error, version_mismatch, unreadable_result
     ├── MeshError            ranks_failed
+    ├── ActorError           actor_error: an exception that an endpoint raised, or its actor's __init__
     └── RemoteFailure        internal_error: an exception nobody meant, here or on the other side of a call
 
 An error says what failed and why (`cause`) and the call or command that helps (`next_step`); `code` is
@@ -23,9 +26,11 @@ stable, so that programs can match on it. `str(error)` is `code: cause. next_ste
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 
 __all__ = [
+    "ActorError",
     "Conflict",
     "InvalidArgument",
     "MeshError",
@@ -80,6 +85,48 @@ class MeshError(MilkweedError):
 
     def __reduce__(self) -> tuple[type[MeshError], tuple[str, str, str, Mapping[int, Exception]]]:
         return MeshError, (self.code, self.cause, self.next_step, self.errors)
+
+
+class ActorError(MilkweedError):
+    """An exception that an endpoint raised, or its actor's `__init__`.
+
+    `exception` is the exception itself where this process can make it, and also `__cause__`;
+    `exception_type` is its qualified name, `remote_traceback` the text of its traceback there.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        cause: str,
+        next_step: str,
+        exception_type: str = "",
+        remote_traceback: str = "",
+        exception: BaseException | None = None,
+    ) -> None:
+        super().__init__(code, cause, next_step)
+        self.exception_type = exception_type
+        self.remote_traceback = remote_traceback
+        self.exception = exception
+        self.__cause__ = exception
+        if remote_traceback:
+            self.add_note(f"Traceback where it was raised:\n{remote_traceback.rstrip()}")
+
+    @property
+    def raised(self) -> str:
+        """What was raised, without who and where: the same for ranks that failed alike."""
+        return self.cause.partition(" raised ")[2] or self.cause
+
+    def __reduce__(self) -> tuple[type[ActorError], tuple[object, ...]]:
+        parts = (self.code, self.cause, self.next_step, self.exception_type, self.remote_traceback)
+        return ActorError, (*parts, self.exception if _can_cross(self.exception) else None)
+
+
+def _can_cross(exception: BaseException | None) -> bool:
+    try:
+        pickle.loads(pickle.dumps(exception))
+    except Exception:
+        return False
+    return True
 
 
 class RemoteFailure(MilkweedError):

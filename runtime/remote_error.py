@@ -6,42 +6,10 @@ import pickle
 import traceback
 from dataclasses import dataclass
 
-from .errors import MilkweedError
+from .errors import ActorError, MilkweedError
 from .pickling import dumps
 
-__all__ = ["ActorError", "RemoteException"]
-
-
-class ActorError(MilkweedError):
-    """An exception that an endpoint raised, or its actor's `__init__`.
-
-    `exception` is the exception itself where this process can make it, and also `__cause__`;
-    `exception_type` is its qualified name, `remote_traceback` the text of its traceback there.
-    """
-
-    def __init__(
-        self,
-        code: str,
-        cause: str,
-        next_step: str,
-        *,
-        exception_type: str = "",
-        remote_traceback: str = "",
-        exception: BaseException | None = None,
-    ) -> None:
-        super().__init__(code, cause, next_step)
-        self.exception_type = exception_type
-        self.remote_traceback = remote_traceback
-        self.exception = exception
-        self.__cause__ = exception
-        if remote_traceback:
-            self.add_note(f"Traceback where it was raised:\n{remote_traceback.rstrip()}")
-
-    def __reduce__(self) -> tuple[object, ...]:
-        parts = RemoteException(
-            self.cause, self.exception_type, self.remote_traceback, _pickled(self.exception)
-        )
-        return _rebuilt, (parts, self.code, self.next_step)
+__all__ = ["RemoteException"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,15 +62,3 @@ def _pickled(error: BaseException | None) -> bytes | None:
     except MilkweedError:
         return None
     return None if buffers else body
-
-
-def _rebuilt(parts: RemoteException, code: str, next_step: str) -> ActorError:
-    error = parts.error("")
-    return ActorError(
-        code,
-        parts.text,
-        next_step,
-        exception_type=parts.type_name,
-        remote_traceback=parts.traceback,
-        exception=error.exception,
-    )

@@ -17,3 +17,5 @@ class AgentConfig:
     socket: str
     workspace: str
     lease_s: float
+    life_fd: int | None = None
+    """A descriptor whose end is the host's end: its other side is held by whom the host is for."""

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -73,6 +74,8 @@ async def run_agent(config_file: Path) -> None:
                 group.start_soon(end_when, "lease_ended", lease.expired)
                 group.start_soon(end_when, "host_ended", watch_guard)
                 group.start_soon(end_when, "host_ended", _terminated)
+                if config.life_fd is not None:
+                    group.start_soon(end_when, "released", partial(anyio.wait_readable, config.life_fd))
                 await serve(Path(config.socket), actors, role="agent", stop=host.ending)
                 group.cancel_scope.cancel()
     spool.close()

@@ -152,12 +152,15 @@ def accepted(listener: socket.socket) -> socket.socket | None:
 def bind(path: Path) -> socket.socket:
     """A listening unix socket of mode 0600; one that is there already is replaced."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     try:
-        listener.bind(str(path))
-        path.chmod(0o600)
+        # Whoever sees the socket can connect to it: it gets its name when it listens.
+        fresh = path.with_name(f".{path.name}")
+        fresh.unlink(missing_ok=True)
+        listener.bind(str(fresh))
+        fresh.chmod(0o600)
         listener.listen(_BACKLOG)
+        fresh.rename(path)
     except BaseException:
         listener.close()
         raise

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
@@ -17,9 +18,24 @@ from ..paths import MeshPaths
 from ..records import MeshSpec
 from ..schedulers import HostPlace
 
-__all__ = ["EmbeddedEngine"]
+__all__ = ["EmbeddedEngine", "host_command"]
 
 _GUARD = Path(__file__).parent.parent / "agent" / "guard.py"
+
+
+def host_command(
+    config: AgentConfig, enter: Sequence[str] = (), leave: Sequence[Sequence[str]] = ()
+) -> list[str]:
+    """Writes the configuration to the host's directory; returns the command that makes a host of it.
+
+    `enter` goes before the agent's command; the commands `leave` are run when everything has ended.
+    """
+    directory = Path(config.directory)
+    path = directory / "config.json"
+    path.write_text(json.dumps(to_json(config)))
+    epilogues = [word for command in leave for word in ("--epilogue", json.dumps(command))]
+    guard = [sys.executable, "-I", "-S", str(_GUARD), "--log", str(directory / "guard.log"), *epilogues, "--"]
+    return [*guard, *enter, sys.executable, "-m", "milkweed.runtime.agent", "--config", str(path)]
 
 
 class EmbeddedEngine:
@@ -37,20 +53,7 @@ class EmbeddedEngine:
             workspace=spec.workspace,
             lease_s=spec.lease_minutes * 60,
         )
-        path = place.directory / "config.json"
-        path.write_text(json.dumps(to_json(config)))
-        epilogues = [word for command in place.leave for word in ("--epilogue", json.dumps(command))]
-        guard = [
-            sys.executable,
-            "-I",
-            "-S",
-            str(_GUARD),
-            "--log",
-            str(place.directory / "guard.log"),
-            *epilogues,
-            "--",
-        ]
-        return [*guard, *place.enter, sys.executable, "-m", "milkweed.runtime.agent", "--config", str(path)]
+        return host_command(config, place.enter, place.leave)
 
     def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[Session]:
         return open_connection(paths.host_socket(host), role="keeper", peer=f"host {host}")

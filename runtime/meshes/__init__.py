@@ -1,8 +1,27 @@
-"""Meshes of hosts, procs and actors, and the values that calls on them give."""
+"""Meshes: hosts, procs on them, actors on those, and the values that calls give.
 
-from __future__ import annotations
+A mesh of any kind is sliced and reshaped by the names of its dimensions (`shaped.py`).
+"""
 
+from .actor_mesh import ActorMesh, Endpoint, Stream
+from .host_mesh import HostMesh
+from .local_proc import LocalProc, this_proc
+from .places import attach, this_host
+from .proc_mesh import ProcMesh
 from .shaped import Shaped
 from .value_mesh import Failed, ValueMesh
 
-__all__ = ["Failed", "Shaped", "ValueMesh"]
+__all__ = [
+    "ActorMesh",
+    "Endpoint",
+    "Failed",
+    "HostMesh",
+    "LocalProc",
+    "ProcMesh",
+    "Shaped",
+    "Stream",
+    "ValueMesh",
+    "attach",
+    "this_host",
+    "this_proc",
+]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +10,7 @@ from ..addresses import ProcAddress, address_of
 from ..call import Connection
 from ..errors import InvalidArgument, MilkweedError, Unavailable
 from ..extent import Point
-from ..node import Future, node
+from ..node import Feed, Future, node
 from ..pickling import Pickled, dumps
 from ..region import Region
 from .calling import Explain, MeshCall, Outcome, outcome_of
@@ -244,21 +242,25 @@ class _UnderWay(Future[T]):
 
 
 class Stream:
-    """Outcomes in the order in which they come. Ending early leaves the rest of the calls to go on."""
+    """`(point, value or Failed)` in the order in which they come, for one reader, async or not.
+
+    A reader that leaves early leaves the calls to go on; `cancel` ends them. The deadline is that of the
+    whole: ranks that are late have an error for it.
+    """
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
-        self._lock = threading.Lock()
-        self._came: deque[tuple[int, Outcome]] = deque()
+        self._feed: Feed[tuple[int, Outcome]] = Feed()
         self._left = len(endpoint.mesh)
-        self._next: Future[None] | None = None
         self._call: MeshCall | None = None
 
     def send(self, message: Pickled) -> None:
-        mesh = self._endpoint.mesh
-        self._call = MeshCall(
-            node(), self._endpoint.label, mesh.addresses(), message, self._note, mesh.explain
-        )
+        mesh, here = self._endpoint.mesh, node()
+        call = MeshCall(here, self._endpoint.label, mesh.addresses(), message, self._came, mesh.explain)
+        self._call = call
+        deadline_s = self._endpoint.deadline_s
+        if deadline_s is not None:
+            here.loop.call_soon_threadsafe(here.loop.call_later, deadline_s, call.expire, deadline_s)
 
     def cancel(self) -> None:
         """Ends the calls that have not answered."""
@@ -269,69 +271,24 @@ class Stream:
         return self
 
     async def __anext__(self) -> tuple[Point, Any | Failed]:
-        while (found := self._take()) is None:
-            await self._more()
-        if found is _END:
-            raise StopAsyncIteration
-        return self._told(found)
+        return self._told(*await anext(self._feed))
 
     def __iter__(self) -> Iterator[tuple[Point, Any | Failed]]:
         return self
 
     def __next__(self) -> tuple[Point, Any | Failed]:
-        while (found := self._take()) is None:
-            self._more().get()
-        if found is _END:
-            raise StopIteration
-        return self._told(found)
+        return self._told(*next(self._feed))
 
-    def _note(self, at: int, outcome: Outcome) -> None:
-        with self._lock:
-            self._came.append((at, outcome))
-            waiting, self._next = self._next, None
-        if waiting is not None:
-            waiting.settle(lambda: None)
+    def _came(self, at: int, outcome: Outcome) -> None:
+        self._feed.put((at, outcome))
+        self._left -= 1
+        if not self._left:
+            self._feed.close()
 
-    def _more(self) -> Future[None]:
-        deadline_s = self._endpoint.deadline_s
-        with self._lock:
-            if self._next is None:
-                self._next = _Next(deadline_s, self._call)
-            found = self._next
-            ready = bool(self._came)
-        if ready:
-            found.settle(lambda: None)
-        return found
-
-    def _take(self) -> tuple[int, Outcome] | None:
-        with self._lock:
-            if self._came:
-                self._left -= 1
-                return self._came.popleft()
-            return None if self._left else _END
-
-    def _told(self, found: tuple[int, Outcome]) -> tuple[Point, Any | Failed]:
-        at, outcome = found
+    def _told(self, at: int, outcome: Outcome) -> tuple[Point, Any | Failed]:
         region = self._endpoint.mesh.region
         rank = region.ranks[at]
         try:
-            value = outcome_of(outcome, self._endpoint.where(rank))
+            return region.point(rank), outcome_of(outcome, self._endpoint.where(rank))
         except MilkweedError as error:
-            value = Failed(error)
-        return region.point(rank), value
-
-
-class _Next(Future[None]):
-    def __init__(self, deadline_s: float | None, call: MeshCall | None) -> None:
-        super().__init__(deadline_s=deadline_s)
-        self._call = call
-
-    def _on_deadline(self) -> None:
-        if self._call is not None and self._deadline_s is not None:
-            self._call.expire(self._deadline_s)
-
-    def _on_cancel(self) -> None:
-        """Only the wait for the next one is cancelled."""
-
-
-_END: Any = (-1, None)
+            return region.point(rank), Failed(error)

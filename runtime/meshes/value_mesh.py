@@ -20,7 +20,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Generic, SupportsIndex, TypeVar
 
-from ..errors import InvalidArgument, MeshError, MilkweedError, NotFound
+from ..errors import ActorError, InvalidArgument, MeshError, MilkweedError, NotFound
 from ..extent import Point, whole
 from ..mesh import format_ranks
 from ..region import Region
@@ -197,6 +197,8 @@ def _mesh_error(errors: Mapping[int, Exception], total: int) -> MeshError:
 
 def _cause(error: Exception) -> str:
     """An error in a line: the same for ranks that failed alike."""
+    if isinstance(error, ActorError):
+        return _clipped(error.raised, _CAUSE_LENGTH)
     if isinstance(error, MilkweedError):
         return _clipped(f"{error.code}: {error.cause}", _CAUSE_LENGTH)
     try:

@@ -7,7 +7,7 @@ import atexit
 import os
 import socket
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -20,6 +20,7 @@ from .interrupt import Interrupted
 __all__ = ["Node", "node", "on_node_thread"]
 
 T = TypeVar("T")
+P = TypeVar("P")
 
 _CONNECT_S = 5.0
 _JOIN_S = 2.0
@@ -32,9 +33,11 @@ class Node:
         self.id = f"{os.getpid()}-{token_hex(4)}"
         self.loop = asyncio.new_event_loop()
         self._connections: dict[str, Connection] = {}
-        self._lock = threading.Lock()
+        self._parts: dict[type, Any] = {}
+        self._lock = threading.RLock()  # what `part` makes may ask for other parts
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
+        self._at_close: list[Callable[[], object]] = []
         self.thread = threading.Thread(target=self._run, name="milkweed", daemon=True)
         self.thread.start()
 
@@ -78,6 +81,18 @@ class Node:
         self.loop.call_soon_threadsafe(begin)
         return future
 
+    def part(self, kind: type[P], make: Callable[[Node], P]) -> P:
+        """What of a kind belongs to this node, one of each; made when it is first asked for. Any thread."""
+        with self._lock:
+            found = self._parts.get(kind)
+            if found is None:
+                found = self._parts[kind] = make(self)
+            return found
+
+    def at_close(self, work: Callable[[], object]) -> None:
+        """Has `work` called when the node is closed, as at the end of the program."""
+        self._at_close.append(work)
+
     def statistics(self) -> dict[str, int]:
         """Counts of what it holds now: `connections`, `tasks`."""
         alive = [one for one in self._connections.values() if not one.is_closed]
@@ -89,6 +104,8 @@ class Node:
             self.loop.call_soon_threadsafe(self._stop)
         if threading.current_thread() is not self.thread:
             self.thread.join(_JOIN_S)
+        for work in self._at_close:
+            work()
 
     def _stop(self) -> None:
         self._stopping = True

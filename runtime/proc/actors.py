@@ -49,7 +49,7 @@ class LiveActor:
     @classmethod
     def of(cls, instance: Actor, where: ActorContext) -> LiveActor:
         context = contextvars.copy_context()
-        context.run(enter, where)
+        context.run(enter, where, instance)
         kind = type(instance)
         endpoints = {name: is_async(kind, name) for name in endpoints_of(kind)}
         return cls(instance, where, context, kind.__name__, endpoints)

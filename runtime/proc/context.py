@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..errors import Conflict
 from ..extent import Point
 
-__all__ = ["ActorContext", "current", "current_rank", "current_size", "enter"]
+__all__ = ["ActorContext", "current", "current_instance", "current_rank", "current_size", "enter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +21,7 @@ class ActorContext:
 
 
 _current: ContextVar[ActorContext] = ContextVar("milkweed_actor")
+_instance: ContextVar[object] = ContextVar("milkweed_instance")
 
 
 def current() -> ActorContext | None:
@@ -28,8 +29,14 @@ def current() -> ActorContext | None:
     return _current.get(None)
 
 
-def enter(context: ActorContext) -> None:
+def current_instance() -> object:
+    """The running actor itself, None where none is."""
+    return _instance.get(None)
+
+
+def enter(context: ActorContext, instance: object) -> None:
     _current.set(context)
+    _instance.set(instance)
 
 
 def current_rank() -> Point:

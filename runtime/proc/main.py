@@ -8,14 +8,11 @@ import signal
 import socket
 import sys
 
-from ..call import Connection, accepted
+from ..addresses import ProcAddress
 from ..node import node
 from ..proc_records import PROC_VARIABLE, ProcPlace, decode_place
-from ..wire import WireFrame
-from .actors import Actors
-from .control import Control
 from .main_thread import MainThread
-from .system import System
+from .serving import Serving
 
 __all__ = ["place", "run"]
 
@@ -33,42 +30,16 @@ def run(own: ProcPlace) -> None:
         faulthandler.enable()
     signal.signal(signal.SIGTERM, _leave)
     main = MainThread()
-    here = node()
-    system = System(main)
-    actors = Actors(here.loop, main, system.failed)
-    system.add_to(actors)
-    listener = socket.socket(fileno=own.data_fd)
-    listener.setblocking(False)
-    listener.set_inheritable(False)
-    control = socket.socket(fileno=own.control_fd)
-    control.set_inheritable(False)
-    assert here.thread.ident is not None
-    Control(control, here.loop, here.thread.ident, main, actors).start()
-    handler = _Owned(actors, system)
-
-    def accept() -> None:
-        if (sock := accepted(listener)) is not None:
-            Connection(
-                sock, here.loop, role="proc", handler=handler, hello={"id": here.id, "proc": own.proc}
-            ).start()
-
-    here.loop.call_soon_threadsafe(here.loop.add_reader, listener, accept)
+    data, control = _inherited(own.data_fd), _inherited(own.control_fd)
+    address = ProcAddress(own.proc, own.host_name, data.getsockname(), control.getsockname())
+    node().part(Serving, lambda here: Serving(here, address, data, control, main))
     main.run_forever()
 
 
-class _Owned:
-    """The actors' handler, which also learns which peer is the owner."""
-
-    def __init__(self, actors: Actors, system: System) -> None:
-        self.cancelled = actors.cancelled
-        self.ended = actors.ended
-        self._actors = actors
-        self._system = system
-
-    def called(self, connection: Connection, frame: WireFrame) -> None:
-        if connection.peer_hello.get("owner"):
-            self._system.own(connection)
-        self._actors.called(connection, frame)
+def _inherited(fd: int) -> socket.socket:
+    sock = socket.socket(fileno=fd)
+    sock.set_inheritable(False)
+    return sock
 
 
 def _take_path(path: tuple[str, ...]) -> None:

@@ -7,11 +7,11 @@ import logging
 from typing import Any
 
 from ..actor import Actor, endpoint
-from ..addresses import address_of
 from ..call import Connection
 from ..errors import InvalidArgument
 from ..extent import Extent, Point
-from ..pickling import dumps, loads
+from ..node import Escalation, node
+from ..pickling import loads
 from ..remote_error import RemoteException
 from .actors import Actors, LiveActor
 from .context import ActorContext
@@ -30,7 +30,7 @@ class System(Actor):
 
     def __init__(self, main: MainThread) -> None:
         self._main = main
-        self._owner: Connection | None = None
+        self._escalation = node().part(Escalation, Escalation)
         self.actors: Actors | None = None
 
     def add_to(self, actors: Actors) -> None:
@@ -39,7 +39,7 @@ class System(Actor):
 
     def own(self, connection: Connection) -> None:
         """From now on failures are told over this connection."""
-        self._owner = connection
+        self._escalation.adopted_by(connection)
 
     @endpoint
     async def create(
@@ -75,11 +75,8 @@ class System(Actor):
     def failed(self, where: ActorContext, method: str, error: BaseException) -> None:
         """An endpoint raised, and nobody awaits it; any thread."""
         remote = RemoteException.of(error, skip=1)
-        if self._owner is None or self._owner.is_closed:
+        if not self._escalation.tell_owner("actor_failed", where.actor_id, where.point, method, remote):
             logger.error("%s.%s raised: %s", where.name, method, remote.traceback)
-            return
-        body, buffers = dumps(((where.actor_id, where.point, method, remote), {}))
-        self._owner.send_tell((address_of(SYSTEM, "actor_failed") + body, buffers))
 
 
 class _Making:

@@ -55,6 +55,7 @@ class _Owner:
     seq: int = 0
     events: deque[ProcEvent] = field(default_factory=lambda: deque(maxlen=_EVENTS_KEPT))
     changed: anyio.Event = field(default_factory=anyio.Event)
+    numbers: dict[str, int] = field(default_factory=dict)
     gone: bool = False
 
     def tell(self, event: ProcEvent) -> None:
@@ -175,7 +176,7 @@ class Procs(Actor):
         owner = await self._holder(request.owner)
         self._check(request)
         procs = [
-            HostProc(self._context, request, spec, self._host_socket, next(self._numbers))
+            HostProc(self._context, request, spec, self._host_socket, self._number_of(owner, spec.proc))
             for spec in request.procs
         ]
         for proc in procs:
@@ -200,6 +201,12 @@ class Procs(Actor):
                 await self._discard(procs)
             raise
         return tuple(one for one in started if one is not None)
+
+    def _number_of(self, owner: _Owner, name: str) -> int:
+        """Of a proc's sockets; one that comes again has those it had, so that handles to it stay right."""
+        if name not in owner.numbers:
+            owner.numbers[name] = next(self._numbers)
+        return owner.numbers[name]
 
     def _check(self, request: SpawnProcs) -> None:
         names = [spec.proc for spec in request.procs]

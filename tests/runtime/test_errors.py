@@ -15,6 +15,7 @@ CLASSES = set(errors.__all__)
 # Those whose code is computed: where, and what it can be.
 COMPUTED = {
     ("NotFound", "runtime/extent.py"): {"rank_not_found", "host_not_found"},
+    ("Unavailable", "runtime/meshes/calling.py"): {"deadline_exceeded", "cancelled"},
     ("Unavailable", "runtime/client/meshes.py"): {"disk_full", "allocation_failed"},
     ("Unavailable", "runtime/keeper/allocation.py"): {"disk_full", "directory_unusable"},
     ("Unavailable", "runtime/fetching.py"): {"disk_full", "directory_unusable"},

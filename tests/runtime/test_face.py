@@ -7,7 +7,9 @@ import sys
 
 from milkweed import runtime
 
-FACE = """Actor Mesh MeshSpec MeshView Meshes MilkweedError RunRequest RunView endpoint open_meshes"""
+FACE = """Actor ActorError ActorMesh Failure Future HostMesh Mesh MeshError MeshSpec MeshView Meshes
+    MilkweedError ProcMesh Restart RunRequest RunView ValueMesh attach current_rank current_size endpoint
+    on_unhandled open_meshes this_host this_proc"""
 
 
 def test_the_public_names_are_these_and_each_can_be_had() -> None:

@@ -1,0 +1,31 @@
+"""The way to each host that this process has spawned procs on."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ..node import Node, node
+from .host_link import HostLink
+
+__all__ = ["Owner", "owner"]
+
+
+class Owner:
+    """One a node; on its loop."""
+
+    def __init__(self, here: Node) -> None:
+        self._node = here
+        self._links: dict[str, tuple[HostLink, asyncio.Task[None]]] = {}
+
+    def link(self, name: str, socket: str) -> HostLink:
+        """The way to a host, opened if it is not."""
+        found = self._links.get(socket)
+        if found is None or found[0].lost is not None:
+            link = HostLink(self._node.id, name, socket)
+            found = self._links[socket] = (link, self._node.loop.create_task(link.run()))
+        return found[0]
+
+
+def owner() -> Owner:
+    """That of this process's node."""
+    return node().part(Owner, Owner)

@@ -1,0 +1,61 @@
+"""Failures that nobody in this process handles: to whoever owns it, or to the hooks of the root."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from ..addresses import address_of
+from ..call import Connection
+from ..pickling import dumps
+from ..supervision import Failure
+from .node import Node, node
+
+__all__ = ["Escalation", "on_unhandled"]
+
+logger = logging.getLogger(__name__)
+
+
+class Escalation:
+    """One a node; on its loop."""
+
+    def __init__(self, _here: Node) -> None:
+        self._parent: Connection | None = None
+        self._hooks: list[Callable[[Failure], Any]] = []
+
+    def adopted_by(self, parent: Connection) -> None:
+        """Our owner speaks over this connection."""
+        self._parent = parent
+
+    def add_hook(self, hook: Callable[[Failure], Any]) -> None:
+        self._hooks.append(hook)
+
+    def tell_owner(self, method: str, *args: Any) -> bool:
+        """Sends our owner a message; False where there is none."""
+        if self._parent is None or self._parent.is_closed:
+            return False
+        body, buffers = dumps((args, {}))
+        self._parent.send_tell((address_of("", method) + body, buffers))
+        return True
+
+    def escalate(self, failure: Failure) -> None:
+        """Nobody here handled it. At the root it is told to the hooks, and ends nothing."""
+        if self.tell_owner("escalated", failure):
+            return
+        logger.warning("nobody handled: %s", failure.summary())
+        for hook in self._hooks:
+            try:
+                hook(failure)
+            except Exception:
+                logger.exception("a hook for failures raised")
+
+
+def on_unhandled(hook: Callable[[Failure], Any]) -> None:
+    """Calls `hook` with every failure that reaches this process and that no `__supervise__` handled.
+
+    It runs on the node's thread and is to be quick. Without any, such failures are logged; a controller is
+    never ended by them.
+    """
+    here = node()
+    here.loop.call_soon_threadsafe(here.part(Escalation, Escalation).add_hook, hook)
