@@ -45,7 +45,7 @@ class ActorMesh(Shaped):
         self._cls = cls
         self._region = region
         self._addresses = addresses
-        self.explain = explain
+        self._explain = explain
         self._endpoints: dict[str, Endpoint] = {}
 
     @property
@@ -65,8 +65,16 @@ class ActorMesh(Shaped):
         """Of the procs of the ranks held, in their order."""
         return [self._addresses[rank] for rank in self._region.ranks]
 
+    def explain(self) -> Explain | None:
+        """What tells why the rank at a position was lost, where its owner is in this process."""
+        known = self._explain
+        if known is None:
+            return None
+        ranks = self._region.ranks
+        return lambda at, error, tell: known(ranks[at], error, tell)
+
     def _over(self, region: Region) -> ActorMesh:
-        return ActorMesh(self.name, self._actor_id, self._cls, region, self._addresses, self.explain)
+        return ActorMesh(self.name, self._actor_id, self._cls, region, self._addresses, self._explain)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Why a rank was lost is known where its owner is.
@@ -221,7 +229,7 @@ class _UnderWay(Future[T]):
     def send(self, message: Pickled) -> None:
         mesh = self._endpoint.mesh
         self._call = MeshCall(
-            node(), self._endpoint.label, mesh.addresses(), message, self._came, mesh.explain
+            node(), self._endpoint.label, mesh.addresses(), message, self._came, mesh.explain()
         )
 
     def _came(self, at: int, outcome: Outcome) -> None:
@@ -256,7 +264,7 @@ class Stream:
 
     def send(self, message: Pickled) -> None:
         mesh, here = self._endpoint.mesh, node()
-        call = MeshCall(here, self._endpoint.label, mesh.addresses(), message, self._came, mesh.explain)
+        call = MeshCall(here, self._endpoint.label, mesh.addresses(), message, self._came, mesh.explain())
         self._call = call
         deadline_s = self._endpoint.deadline_s
         if deadline_s is not None:

@@ -24,7 +24,7 @@ _GRACE_S = 1.0
 
 Outcome = WireFrame | MilkweedError
 Explain = Callable[[int, MilkweedError, Callable[[MilkweedError], None]], None]
-"""(rank, what is known, tell): tells, soon, why a rank's connection was lost."""
+"""(position, what is known, tell): tells, soon, why the connection to the rank there was lost."""
 
 
 class MeshCall:

@@ -148,7 +148,7 @@ class Crew:
         member.pid, member.start = started.pid, started.start
         member.attempt += 1
         if member.ended is not None and not member.ended.done():
-            member.alive, member.death = True, None
+            member.alive = True
         # The first message says that this is its owner's connection.
         self._node.connection(started.socket, f"proc {member.spec.proc}", handler=self._desk(member))
 
@@ -396,7 +396,8 @@ class Crew:
 
         def look() -> None:
             member = self.members[rank]
-            if not member.alive:
+            just_now = member.death is not None and time.time() - member.death.at < _KNOWN_S
+            if not member.alive or just_now:  # it may have been started again since
                 tell(proc_lost(member.death, member.spec.proc))
                 return
             told = partial(_tell_death, tell, member.spec.proc)
