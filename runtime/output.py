@@ -28,6 +28,7 @@ __all__ = [
     "encode_layout",
     "output_file",
     "read_layout",
+    "read_output",
     "read_slice",
     "write_layout",
 ]
@@ -140,7 +141,28 @@ def read_slice(
     A slice stops before the gap and its `next` is behind it; one asked for inside the gap starts behind it.
     An output that does not exist is empty. `directory` is the host's; `ended` is passed through.
     """
-    run_directory = directory / "runs" / run
+    return read_output(
+        directory / "runs" / run,
+        label,
+        rank,
+        offset=offset,
+        tail_bytes=tail_bytes,
+        max_bytes=max_bytes,
+        ended=ended,
+    )
+
+
+def read_output(
+    run_directory: Path,
+    label: str,
+    rank: int,
+    *,
+    offset: int | None = None,
+    tail_bytes: int | None = None,
+    max_bytes: int,
+    ended: bool,
+) -> OutputSlice:
+    """`read_slice` of an output in whatever directory."""
     layout = read_layout(run_directory, label)
     for _ in range(_TRIES):
         before, found = (

@@ -18,6 +18,7 @@ __all__ = [
     "PROC_VARIABLE",
     "ProcEvent",
     "ProcHealth",
+    "ProcOutput",
     "ProcPlace",
     "ProcSpec",
     "ProcStarted",
@@ -102,6 +103,16 @@ class ProcEvent:
     at: float
     tail: tuple[str, ...] = ()
     stacks: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcOutput:
+    """What a proc wrote from an offset on; `next` is where to go on, for this `pid`."""
+
+    proc: str
+    pid: int
+    data: bytes
+    next: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,7 @@ from ..supervision import Escalate, Failure, Restart, Supervisor
 from ..supervision.supervisor import Hands
 from ..wire import WireFrame
 from .asking import ask
+from .following import Follower, OnLine
 from .host_link import HostLink, HostLost
 from .owner import Owner
 
@@ -37,6 +38,7 @@ __all__ = ["Crew", "HostRef", "Member", "SpawnedActors"]
 logger = logging.getLogger(__name__)
 
 _KNOWN_S = 1.0
+_LAST_LOOK_S = 1.0
 _STEP = "See failures(); with a restart policy it would come again. Spawn it again."
 
 Supervise = Callable[[Failure], Any]
@@ -90,6 +92,7 @@ class Crew:
         request: SpawnProcs,
         policy: Restart | None,
         supervise: Supervise | None,
+        on_line: OnLine | None = None,
     ) -> None:
         self.name = name
         self.region = region
@@ -100,6 +103,8 @@ class Crew:
         self._request = request
         self._policy = policy
         self._supervise = supervise
+        self._on_line = on_line
+        self._follower: Follower | None = None
         self._actors: dict[str, SpawnedActors] = {}
         self._waiting: dict[int, list[Callable[[Failure], None]]] = {}
         self._supervisor: Supervisor | None = None
@@ -127,6 +132,14 @@ class Crew:
         if failures:
             await self.stop(0.0)
             raise failures[0]
+        if self._on_line is not None:
+            by_link = {
+                self._link(members[0]): {member.spec.proc: member.rank for member in members}
+                for members in by_host.values()
+            }
+            self._follower = Follower(by_link, self._on_line)
+            self._background(self._follower.run())
+            self._node.before_close(self._print_rest)
         if self._policy is not None:
             names = {str(member.rank): 0 for member in self.members}
             hands = Hands(self._live, self._end_attempt, self._given_up)
@@ -234,11 +247,20 @@ class Crew:
             ),
             return_exceptions=True,
         )
+        if self._follower is not None:
+            await self._follower.finish()
         if self._supervisor is not None:
             self._supervisor.stop()
+        for task in tuple(self._tasks):
+            task.cancel()
         for feed in self.feeds:
             feed.close()
         return sum(one for one in ended if isinstance(one, int))
+
+    def _print_rest(self) -> None:
+        """The program ends: what procs have printed by now is not lost."""
+        if self._follower is not None and not self._stopping:
+            self._node.start(self._follower.finish()).get(_LAST_LOOK_S)
 
     async def health(self, ranks: Sequence[int]) -> dict[int, ProcHealth]:
         """How procs are, by rank, whatever keeps them busy; those of a lost host are `gone`."""

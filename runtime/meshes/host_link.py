@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import anyio.lowlevel
 
 from ..call import ActorRef, open_connection
 from ..errors import MilkweedError, Unavailable
-from ..proc_records import ProcEvent, ProcHealth, ProcStarted, SpawnProcs
+from ..proc_records import ProcEvent, ProcHealth, ProcOutput, ProcStarted, SpawnProcs
 
 if TYPE_CHECKING:
     from ..services.procs import Procs
@@ -108,6 +108,12 @@ class HostLink:
 
         agent = await self._agent()
         return await agent.within(_END_S + grace_s).call_one(Procs.end, self._owner, procs, grace_s)
+
+    async def output(self, cursors: Mapping[str, tuple[int, int]], max_bytes: int) -> tuple[ProcOutput, ...]:
+        from ..services.procs import Procs
+
+        agent = await self._agent()
+        return await agent.within(_END_S).call_one(Procs.output, self._owner, cursors, max_bytes)
 
     async def health(self, procs: tuple[str, ...]) -> tuple[ProcHealth, ...]:
         from ..services.procs import Procs

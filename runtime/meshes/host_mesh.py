@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from secrets import token_hex
-from typing import Any
+from typing import Any, Literal
 
 from ..errors import InvalidArgument
 from ..extent import Extent, Point
@@ -16,6 +17,7 @@ from ..proc_records import ProcSpec, SpawnProcs
 from ..region import Region
 from ..supervision import Restart
 from .crew import Crew, HostRef, Member
+from .following import print_line
 from .owner import owner
 from .proc_mesh import ProcMesh
 from .shaped import Shaped
@@ -52,6 +54,7 @@ class HostMesh(Shaped):
         env: Environment | None = None,
         restart: Restart | None = None,
         warm: bool = True,
+        output: Literal["print", "keep"] | Callable[[int, str], None] = "print",
     ) -> Future[ProcMesh]:
         """Procs on every host held: `per_host={"gpus": 8}` gives the mesh a dimension `gpus` of 8 more.
 
@@ -61,6 +64,8 @@ class HostMesh(Shaped):
         Args:
             env: variables laid over those of the host, or what gives them for each point.
             restart: starts procs again that fail; None: a death is told, and the others go on.
+            output: `print` passes on what procs print, as `[name rank] line`; `keep` leaves it in their
+                files; a function gets (rank, line), on the node's thread.
             warm: whether they may be forked with what the host has imported already.
 
         Raises:
@@ -84,8 +89,10 @@ class HostMesh(Shaped):
         )
         supervise = getattr(current_instance(), "__supervise__", None)
 
+        on_line = partial(print_line, name) if output == "print" else None if output == "keep" else output
+
         async def spawn() -> ProcMesh:
-            crew = Crew(here, owner(), name, region, members, request, restart, supervise)
+            crew = Crew(here, owner(), name, region, members, request, restart, supervise, on_line)
             await crew.spawn()
             return ProcMesh(crew, region)
 

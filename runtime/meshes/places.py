@@ -31,7 +31,10 @@ def this_host() -> HostMesh:
     """
     if (here := place()) is not None:
         return _only(HostRef(here.host_name, here.host_socket))
-    return _only(node().part(PrivateHost, PrivateHost).ref)
+    own = node().part(PrivateHost, PrivateHost)
+    if not own.alive:
+        own = node().replace_part(PrivateHost, PrivateHost)
+    return _only(own.ref)
 
 
 def _only(host: HostRef) -> HostMesh:

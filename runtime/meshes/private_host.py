@@ -72,6 +72,10 @@ class PrivateHost:
             shutil.rmtree(directory, ignore_errors=True)
             raise
 
+    @property
+    def alive(self) -> bool:
+        return self._life >= 0 and self._guard.poll() is None
+
     def close(self) -> None:
         """Ends the host with all that runs on it, without waiting."""
         if self._life >= 0:

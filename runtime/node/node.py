@@ -9,6 +9,7 @@ import socket
 import threading
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
+from functools import partial
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -37,6 +38,7 @@ class Node:
         self._lock = threading.RLock()  # what `part` makes may ask for other parts
         self._tasks: set[asyncio.Task[Any]] = set()
         self._stopping = False
+        self._before_close: list[Callable[[], object]] = []
         self._at_close: list[Callable[[], object]] = []
         self.thread = threading.Thread(target=self._run, name="milkweed", daemon=True)
         self.thread.start()
@@ -65,8 +67,14 @@ class Node:
                 hello={"id": self.id, "owner": handler is not None},
             )
             made.start()
+            made.on_closed.append(partial(self._forget, address))
             self._connections[address] = made
             return made
+
+    def _forget(self, address: str, connection: Connection) -> None:
+        with self._lock:
+            if self._connections.get(address) is connection:
+                del self._connections[address]
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
         """Runs a coroutine on the node's loop; a waiter that is cancelled cancels it."""
@@ -89,6 +97,16 @@ class Node:
                 found = self._parts[kind] = make(self)
             return found
 
+    def replace_part(self, kind: type[P], make: Callable[[Node], P]) -> P:
+        """`part`, made anew."""
+        with self._lock:
+            self._parts.pop(kind, None)
+            return self.part(kind, make)
+
+    def before_close(self, work: Callable[[], object]) -> None:
+        """Has `work` called before the node is closed, while its loop still turns."""
+        self._before_close.append(work)
+
     def at_close(self, work: Callable[[], object]) -> None:
         """Has `work` called when the node is closed, as at the end of the program."""
         self._at_close.append(work)
@@ -100,6 +118,9 @@ class Node:
 
     def close(self) -> None:
         """Ends its work and its connections, and the thread."""
+        for work in self._before_close:
+            with suppress(Exception):
+                work()
         with suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._stop)
         if threading.current_thread() is not self.thread:
@@ -109,7 +130,7 @@ class Node:
 
     def _stop(self) -> None:
         self._stopping = True
-        for connection in self._connections.values():
+        for connection in tuple(self._connections.values()):
             connection.close()
         for task in self._tasks:
             task.cancel()

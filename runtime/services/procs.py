@@ -12,7 +12,7 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -29,7 +29,8 @@ from ..agent.context import HostContext
 from ..agent.starter import Starters
 from ..errors import Conflict, InvalidArgument, Unavailable
 from ..names import quoted
-from ..proc_records import ProcEvent, ProcHealth, ProcStarted, SpawnProcs
+from ..output import read_output
+from ..proc_records import ProcEvent, ProcHealth, ProcOutput, ProcStarted, SpawnProcs
 from ..records import EndReason, Exit
 from .commands import check_command, check_directory
 from .host_proc import HostProc
@@ -257,6 +258,31 @@ class Procs(Actor):
             while not found.after(after):
                 await found.changed.wait()
         return found.after(after)
+
+    @endpoint
+    async def output(
+        self, owner: str, cursors: Mapping[str, tuple[int, int]], max_bytes: int
+    ) -> tuple[ProcOutput, ...]:
+        """What is new in the outputs of procs, asked for by name, pid and the offset to go on from.
+
+        Those that wrote nothing are left out. Each gives at most `max_bytes`; another process of that name
+        gives its output from the start.
+
+        Raises:
+            Conflict: owner_gone.
+        """
+        mine = self._owner(owner)
+        known = {proc.name: proc for proc in (*self._over, *self._of(mine))}
+        found = []
+        for name, (pid, offset) in cursors.items():
+            if (proc := known.get(name)) is not None and proc.child is not None:
+                start = offset if proc.child.pid == pid else 0
+                piece = read_output(
+                    proc.directory, name, 0, offset=start, max_bytes=max_bytes, ended=proc.exit is not None
+                )
+                if piece.data:
+                    found.append(ProcOutput(name, proc.child.pid, piece.data, piece.next))
+        return tuple(found)
 
     @endpoint
     async def end(self, owner: str, procs: tuple[str, ...] | None, grace_s: float) -> int:
