@@ -11,7 +11,7 @@ import inspect
 import logging
 import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,6 +23,7 @@ from ..extent import Point
 from ..node import Escalation, Feed, Node
 from ..pickling import Pickled, loads
 from ..proc_records import ProcEvent, ProcHealth, ProcSpec, ProcStarted, SpawnProcs
+from ..records import ProcessStacks
 from ..region import Region
 from ..remote_error import RemoteException
 from ..supervision import Escalate, Failure, Restart, Supervisor
@@ -109,6 +110,7 @@ class Crew:
         self._waiting: dict[int, list[Callable[[Failure], None]]] = {}
         self._supervisor: Supervisor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._lost: dict[str, list[Failure]] = {}
         self._restarts = 0
         self._stopping = False
 
@@ -122,20 +124,15 @@ class Crew:
         Raises:
             MilkweedError: as the service `Procs`; host_lost.
         """
-        by_host: dict[str, list[Member]] = {}
-        for member in self.members:
-            by_host.setdefault(member.host.socket, []).append(member)
-        results = await asyncio.gather(
-            *(self._spawn_on(members) for members in by_host.values()), return_exceptions=True
-        )
+        groups = self._by_host(range(len(self.members)))
+        results = await asyncio.gather(*map(self._spawn_on, groups), return_exceptions=True)
         failures = [one for one in results if isinstance(one, BaseException)]
         if failures:
             await self.stop(0.0)
             raise failures[0]
         if self._on_line is not None:
             by_link = {
-                self._link(members[0]): {member.spec.proc: member.rank for member in members}
-                for members in by_host.values()
+                self._link(group[0]): {member.spec.proc: member.rank for member in group} for group in groups
             }
             self._follower = Follower(by_link, self._on_line)
             self._background(self._follower.run())
@@ -236,14 +233,10 @@ class Crew:
     async def stop(self, grace_s: float) -> int:
         """Ends all procs with all that they started; how many processes there were."""
         self._stopping = True
-        by_host: dict[str, list[Member]] = {}
-        for member in self.members:
-            by_host.setdefault(member.host.socket, []).append(member)
         ended = await asyncio.gather(
             *(
-                self._link(members[0]).end(tuple(member.spec.proc for member in members), grace_s)
-                for members in by_host.values()
-                if self._link(members[0]).lost is None
+                self._link(group[0]).end(tuple(member.spec.proc for member in group), grace_s)
+                for group in self._by_host(range(len(self.members)))
             ),
             return_exceptions=True,
         )
@@ -262,14 +255,31 @@ class Crew:
         if self._follower is not None and not self._stopping:
             self._node.start(self._follower.finish()).get(_LAST_LOOK_S)
 
+    async def stacks(self, ranks: Sequence[int]) -> tuple[ProcessStacks, ...]:
+        """Of procs and of their Python children, by rank; nothing of hosts that do not answer."""
+        groups = self._by_host(ranks)
+        answers = await asyncio.gather(
+            *(self._link(group[0]).stacks(tuple(member.spec.proc for member in group)) for group in groups),
+            return_exceptions=True,
+        )
+        return tuple(
+            replace(one, rank=group[one.rank].rank)
+            for group, answer in zip(groups, answers, strict=True)
+            if not isinstance(answer, BaseException)
+            for one in answer
+        )
+
+    def _by_host(self, ranks: Iterable[int]) -> list[list[Member]]:
+        found: dict[str, list[Member]] = {}
+        for rank in ranks:
+            member = self.members[rank]
+            found.setdefault(member.host.socket, []).append(member)
+        return list(found.values())
+
     async def health(self, ranks: Sequence[int]) -> dict[int, ProcHealth]:
         """How procs are, by rank, whatever keeps them busy; those of a lost host are `gone`."""
-        members = [self.members[rank] for rank in ranks]
-        by_host: dict[str, list[Member]] = {}
-        for member in members:
-            by_host.setdefault(member.host.socket, []).append(member)
         found: dict[int, ProcHealth] = {}
-        for group in by_host.values():
+        for group in self._by_host(ranks):
             names = tuple(member.spec.proc for member in group)
             try:
                 answers = await self._link(group[0]).health(names)
@@ -290,10 +300,27 @@ class Crew:
             tell(member.death)
         if member.ended is not None and not member.ended.done():
             member.ended.set_result(failure)
-        if failure is not None:
-            self._tell(failure)
-            if self._policy is None:
-                self._background(self.handle(failure))
+        if failure is None:
+            return
+        if failure.what != "host":
+            self._died(failure)
+            return
+        # All procs of a lost host are told of one after the other, and are one failure.
+        together = self._lost.setdefault(failure.name, [])
+        together.append(failure)
+        if len(together) == 1:
+            self._node.loop.call_soon(self._tell_lost, failure.name)
+
+    def _tell_lost(self, host: str) -> None:
+        failures = self._lost.pop(host)
+        ranks = tuple(rank for failure in failures for rank in failure.ranks)
+        point = failures[0].point if len(failures) == 1 else ()
+        self._died(replace(failures[0], ranks=ranks, point=point))
+
+    def _died(self, failure: Failure) -> None:
+        self._tell(failure)
+        if self._policy is None:
+            self._background(self.handle(failure))
 
     def _failure(self, member: Member, event: ProcEvent | HostLost) -> Failure:
         point = tuple(self.region.point(member.rank).items())

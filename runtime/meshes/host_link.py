@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 import anyio
 import anyio.lowlevel
 
-from ..call import ActorRef, open_connection
+from ..call import ActorRef, Session, open_connection
 from ..errors import MilkweedError, Unavailable
 from ..proc_records import ProcEvent, ProcHealth, ProcOutput, ProcStarted, SpawnProcs
+from ..records import ProcessStacks
 
 if TYPE_CHECKING:
     from ..services.procs import Procs
@@ -44,6 +45,7 @@ class HostLink:
         self._socket = socket
         self._listeners: dict[str, OnEnd] = {}
         self._procs: ActorRef[Procs] | None = None
+        self._session: Session | None = None
         self._up = asyncio.Event()
 
     async def run(self) -> None:
@@ -52,6 +54,7 @@ class HostLink:
             from ..services.procs import Procs
 
             async with open_connection(Path(self._socket), role="owner", peer=self.name) as session:
+                self._session = session
                 procs = self._procs = session.actor(Procs.__name__, Procs).within(None)
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(procs.call_one, Procs.hold, self._owner)
@@ -76,7 +79,7 @@ class HostLink:
 
     def _lose(self, why: HostLost) -> None:
         self.lost = why
-        self._procs = None
+        self._procs = self._session = None
         self._up.set()
         listeners, self._listeners = self._listeners, {}
         for listener in listeners.values():
@@ -114,6 +117,15 @@ class HostLink:
 
         agent = await self._agent()
         return await agent.within(_END_S).call_one(Procs.output, self._owner, cursors, max_bytes)
+
+    async def stacks(self, procs: tuple[str, ...]) -> tuple[ProcessStacks, ...]:
+        """Of procs and their Python children; `rank` is the place in the order asked."""
+        from ..services.stacks import Stacks
+
+        await self._agent()
+        assert self._session is not None
+        stacks = self._session.actor(Stacks.__name__, Stacks).within(_END_S)
+        return await stacks.call_one(Stacks.dump_procs, self._owner, procs)
 
     async def health(self, procs: tuple[str, ...]) -> tuple[ProcHealth, ...]:
         from ..services.procs import Procs

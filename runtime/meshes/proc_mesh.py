@@ -13,6 +13,7 @@ from ..extent import Point
 from ..node import Feed, Future, node
 from ..pickling import Pickled, dumps
 from ..proc_records import ProcHealth
+from ..records import ProcessStacks
 from ..region import Region
 from ..supervision import Failure
 from .actor_mesh import ActorMesh
@@ -104,6 +105,10 @@ class ProcMesh(Shaped):
     def health(self) -> Future[dict[int, ProcHealth]]:
         """How each rank's proc is, told by its host, whatever keeps it busy; within about two seconds."""
         return node().start(self._crew.health(tuple(self.ranks)))
+
+    def stacks(self) -> Future[tuple[ProcessStacks, ...]]:
+        """Python stacks of the procs held and of their Python children, whatever they are stuck in."""
+        return node().start(self._crew.stacks(tuple(self.ranks)))
 
     @asynccontextmanager
     async def failures(self) -> AsyncIterator[Feed[Failure]]:
