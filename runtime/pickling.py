@@ -10,9 +10,11 @@ from __future__ import annotations
 import io
 import pickle
 import sys
+from collections import ChainMap
 from collections.abc import Sequence
+from functools import cache
 from importlib import import_module
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any
 
 from .errors import InvalidArgument
@@ -80,9 +82,27 @@ def _importable(value: Any) -> bool:
 
 
 def _by_value(value: Any) -> Any:
+    file = io.BytesIO()
+    _by_value_pickler()(file, 5).dump(value)
+    return _made_by_value, (file.getvalue(),)
+
+
+@cache
+def _by_value_pickler() -> type[pickle.Pickler]:
+    """cloudpickle's, but for code, which keeps the name of its file: tracebacks and stacks show it."""
     import cloudpickle
 
-    return _made_by_value, (cloudpickle.dumps(value, protocol=5),)
+    base: Any = cloudpickle.CloudPickler
+    reduce_code = base.dispatch_table[CodeType]
+
+    def reduce(code: CodeType) -> Any:
+        return _code_of, (reduce_code(code)[1], code.co_filename)
+
+    return type("_ByValue", (base,), {"dispatch_table": ChainMap({CodeType: reduce}, base.dispatch_table)})
+
+
+def _code_of(parts: tuple[Any, ...], filename: str) -> CodeType:
+    return CodeType(*parts).replace(co_filename=filename)
 
 
 def _made_by_value(text: bytes) -> Any:

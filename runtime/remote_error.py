@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import traceback
 from dataclasses import dataclass
+from types import TracebackType
 
 from .errors import ActorError, MilkweedError
 from .pickling import dumps
 
 __all__ = ["RemoteException"]
+
+_OURS = os.path.dirname(__file__) + os.sep
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,15 +26,15 @@ class RemoteException:
     pickled: bytes | None
 
     @classmethod
-    def of(cls, error: BaseException, skip: int = 1) -> RemoteException:
-        """Of an exception as caught `skip` frames above the user's code."""
+    def of(cls, error: BaseException) -> RemoteException:
+        """Of an exception as caught here; our own frames above the user's are left out of its traceback."""
         kind = type(error)
         name = (
             kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
         )
         trace = error.__traceback__
-        for _ in range(skip):
-            trace = trace.tb_next if trace is not None and trace.tb_next is not None else trace
+        while trace is not None and trace.tb_next is not None and _is_ours(trace):
+            trace = trace.tb_next
         text = "".join(traceback.format_exception(kind, error, trace))
         return cls(str(error), name, text, _pickled(error))
 
@@ -52,6 +56,10 @@ class RemoteException:
             remote_traceback=self.traceback,
             exception=exception if isinstance(exception, BaseException) else None,
         )
+
+
+def _is_ours(trace: TracebackType) -> bool:
+    return trace.tb_frame.f_code.co_filename.startswith(_OURS)
 
 
 def _pickled(error: BaseException | None) -> bytes | None:

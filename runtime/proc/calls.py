@@ -106,7 +106,7 @@ class ServedCall:
     def fail(self, error: BaseException) -> None:
         told, self._answered = self._answered, True
         if not told:
-            answer = RemoteException.of(error, skip=1)
+            answer = RemoteException.of(error)
             self.connection.reply(Kind.ERROR, self.call, dumps(answer))
         self.done(self, error if self.is_tell and told else None)
 

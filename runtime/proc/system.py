@@ -74,7 +74,7 @@ class System(Actor):
 
     def failed(self, where: ActorContext, method: str, error: BaseException) -> None:
         """An endpoint raised, and nobody awaits it; any thread."""
-        remote = RemoteException.of(error, skip=1)
+        remote = RemoteException.of(error)
         if not self._escalation.tell_owner("actor_failed", where.actor_id, where.point, method, remote):
             logger.error("%s.%s raised: %s", where.name, method, remote.traceback)
 
