@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo demo-hang test test-nightly lint format bench docs wheel clean distclean
+.PHONY: help setup demo demo-hang test test-nightly lint format bench bench-runtime docs wheel clean distclean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,6 +42,10 @@ test-nightly: lint ## Lint, then every test in its full size
 bench: setup ## Measure speed and size: a table and JSON
 	$(BIN)/python -m benchmarks.run
 
+bench-runtime: setup ## Measure the actor runtime, torchmonarch beside it: a table and JSON
+	@scripts/setup-monarch.sh || true
+	$(BIN)/python -m benchmarks.runtime
+
 docs: setup ## Write docs/tools.md from the tools themselves
 	$(BIN)/python -m milkweed.server.docs docs/tools.md
 
@@ -52,5 +56,5 @@ clean: ## Remove what builds and tools left, but not .venv
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
 	find server tools runtime src scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-distclean: clean ## Remove .venv and the native module too
-	rm -rf .venv runtime/_native*.so
+distclean: clean ## Remove the virtual environments and the native module too
+	rm -rf .venv .venv-monarch runtime/_native*.so

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shutil
 import statistics
 import sys
@@ -28,6 +29,7 @@ __all__ = [
     "Line",
     "Role",
     "empty_server",
+    "machine",
     "measure",
     "open_lab",
     "poll",
@@ -232,6 +234,17 @@ def empty_server() -> StdioServerParameters:
     return StdioServerParameters(
         command=sys.executable, args=[str(BENCHMARKS / "empty_server.py")], env=dict(os.environ)
     )
+
+
+def machine() -> dict[str, Any]:
+    """What the figures were measured on."""
+    return {
+        "cpus": os.cpu_count(),
+        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
+        "load_1_min": round(os.getloadavg()[0], 2),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+    }
 
 
 async def stopwatch(work: Callable[[], Awaitable[object]]) -> float:

@@ -5,21 +5,17 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
-import platform
 import sys
 import time
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import anyio
-import psutil
 
 import milkweed
 
-from .harness import BENCHMARKS, Line
+from .harness import BENCHMARKS, Line, machine
 
 GROUPS = ("startup", "meshes", "stacks", "output", "faults", "warm")
 
@@ -44,14 +40,14 @@ def main(argv: Sequence[str] | None = None) -> int:
             broken.append(name)
             traceback.print_exception(error)
     _print(lines)
-    machine = _machine()
-    print(", ".join(f"{name} {value}" for name, value in machine.items()))
+    facts = machine()
+    print(", ".join(f"{name} {value}" for name, value in facts.items()))
     report = {
         "milkweed": milkweed.__version__,
         "started_at": started,
         "elapsed_s": time.time() - started,
         "quick": options.quick,
-        "machine": machine,
+        "machine": facts,
         "lines": [line.as_json() for line in lines],
         "broken": broken,
     }
@@ -66,16 +62,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 async def _collect(name: str, quick: bool, lines: list[Line]) -> None:
     async for line in importlib.import_module(f"{__package__}.{name}").run(quick=quick):
         lines.append(line)  # noqa: PERF401 - what was measured before a failure counts
-
-
-def _machine() -> dict[str, Any]:
-    return {
-        "cpus": os.cpu_count(),
-        "memory_gib": round(psutil.virtual_memory().total / 2**30, 1),
-        "load_1_min": round(os.getloadavg()[0], 2),
-        "kernel": platform.release(),
-        "python": platform.python_version(),
-    }
 
 
 COLUMNS = ("group", "measured", "median", "spread", "runs", "target", "verdict", "note")

@@ -11,7 +11,7 @@ import psutil
 
 from .harness import MIB, Lab, Line, measure, open_lab
 
-__all__ = ["run"]
+__all__ = ["first_line", "run", "until_warm"]
 
 _RANKS = 2
 _READY_S = 120.0
@@ -22,9 +22,9 @@ async def run(*, quick: bool) -> AsyncIterator[Line]:
     times = 4 if quick else 20
     async with open_lab(MILKWEED_WARM_MODULES="torch") as lab, lab.mesh("bench", 1, _RANKS) as mesh:
         script = lab.workload("first_line.py")
-        cold = [await _first_line(lab, mesh, script, warm=False) for _ in range(max(3, times // 4))]
-        await _until_warm(lab, mesh)
-        warm = [await _first_line(lab, mesh, script, warm=True) for _ in range(times)]
+        cold = [await first_line(lab, mesh, script, warm=False) for _ in range(max(3, times // 4))]
+        await until_warm(lab, mesh)
+        warm = [await first_line(lab, mesh, script, warm=True) for _ in range(times)]
         note = "2 ranks, the last one's line after import torch"
         yield measure("warm", "cold run: request to first line", "s", cold, None, note)
         yield measure("warm", "warm run: request to first line", "s", warm, 0.1, note)
@@ -35,7 +35,8 @@ async def run(*, quick: bool) -> AsyncIterator[Line]:
         )
 
 
-async def _first_line(lab: Lab, mesh: str, script: str, *, warm: bool) -> float:
+async def first_line(lab: Lab, mesh: str, script: str, *, warm: bool) -> float:
+    """Seconds from the request to the last rank's line after `import torch`."""
     asked = time.time()
     run = await lab.start(mesh, ["python", script], options={"warm": warm})
     try:
@@ -55,7 +56,7 @@ async def _printed_at(lab: Lab, run: str, rank: int) -> float:
             return float(found[1])
 
 
-async def _until_warm(lab: Lab, mesh: str) -> None:
+async def until_warm(lab: Lab, mesh: str) -> None:
     deadline = time.monotonic() + _READY_S
     while time.monotonic() < deadline:
         answer = await lab.call("run_on_mesh", mesh=mesh, command=["python", "-c", "pass"])

@@ -1,0 +1,74 @@
+"""`python -m benchmarks.runtime [--quick] [--json FILE] [--sides ours,monarch] [LINE ...]`"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import milkweed
+
+from ..harness import BENCHMARKS, machine
+from .comparing import measure
+from .contestant import Unusable, interpreter
+from .figures import Figure
+from .plan import ALL, LINES, Side
+from .table import brief, show
+
+__all__ = ["main"]
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="benchmarks.runtime", description="The actor runtime beside torchmonarch and a bare lower bound."
+    )
+    parser.add_argument("lines", nargs="*", metavar="LINE", help=f"some of: {', '.join(LINES)}")
+    parser.add_argument("--quick", action="store_true", help="few rounds: to see that all of it works")
+    parser.add_argument("--sides", default=",".join(ALL), metavar="SIDES", help=f"some of: {','.join(ALL)}")
+    parser.add_argument("--json", type=Path, default=BENCHMARKS / "results" / "runtime.json", metavar="FILE")
+    options = parser.parse_args(argv)
+    sides: tuple[Side, ...] = tuple(side for side in ALL if side in options.sides.split(","))
+    for name, known, given in (("line", LINES, options.lines), ("side", ALL, options.sides.split(","))):
+        if unknown := set(given) - set(known):
+            parser.error(f"no {name} {min(unknown)!r}; {name}s: {', '.join(known)}")
+    started = time.time()
+    figures = asyncio.run(_all(options.lines or LINES, options.quick, sides))
+    show(figures)
+    report = {
+        "milkweed": milkweed.__version__,
+        "started_at": started,
+        "elapsed_s": time.time() - started,
+        "quick": options.quick,
+        "machine": machine(),
+        "figures": [figure.as_json() for figure in figures],
+    }
+    print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"written to {options.json}", file=sys.stderr)
+    return 1 if any("ours" in figure.failed for figure in figures) else 0
+
+
+async def _all(lines: Sequence[str], quick: bool, sides: tuple[Side, ...]) -> list[Figure]:
+    usable = []
+    for side in sides:
+        try:
+            interpreter(side)
+            usable.append(side)
+        except Unusable as why:
+            print(f"{side}: {why}", file=sys.stderr)
+    figures = []
+    for line in lines:
+        print(f"{line} ...", file=sys.stderr, flush=True)
+        async for figure in measure(line, quick=quick, sides=tuple(usable)):
+            figures.append(figure)
+            print(f"  {brief(figure)}", file=sys.stderr, flush=True)
+    return figures
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,42 @@
+"""One side of one line, in an interpreter of its own: `python -m benchmarks.runtime.child LINE FD OPTIONS`.
+
+Answers JSON lines on the socket `FD`, one an order (`open`, `sample`, `close`); ends after the last.
+Only the standard library and the side's own are imported here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import json
+import os
+import socket
+import sys
+import traceback
+from typing import Any
+
+
+async def main(line: str, fd: int, options: dict[str, Any]) -> None:
+    sock = socket.socket(fileno=fd)
+    os.set_inheritable(fd, False)
+    sock.setblocking(False)
+    reader, writer = await asyncio.open_connection(sock=sock)
+    program: Any = None
+    while order := (await reader.readline()).decode().strip():
+        try:
+            if order == "open":
+                module = importlib.import_module(f"benchmarks.runtime.lines.{line}")
+                program = module.Measured(**options)
+            result = await getattr(program, order)()
+            answer: dict[str, Any] = {"ok": result}
+        except Exception as error:
+            traceback.print_exc()
+            answer = {"error": f"{type(error).__name__}: {error}"[:500]}
+        writer.write(json.dumps(answer).encode() + b"\n")
+        await writer.drain()
+        if order == "close":
+            return
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])))

@@ -1,0 +1,1 @@
+"""One module a subject: what to measure, with which targets (`plans`), and the program of all sides."""

@@ -1,0 +1,61 @@
+"""What idle procs weigh when there are many."""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+
+from ..api import Actor, endpoint, spawn, start_procs, stop
+from ..plan import Plan, Program, Row
+from ..procfs import memory_mib
+
+__all__ = ["Measured", "plans"]
+
+
+class Idle(Actor):
+    @endpoint
+    async def pid(self) -> int:
+        return os.getpid()
+
+
+class Measured(Program):
+    """`procs` on ours, `theirs` on the others."""
+
+    def __init__(self, procs: int) -> None:
+        self._count = procs
+
+    async def open(self) -> None:
+        await stop(await start_procs(1))
+
+    async def sample(self) -> dict[str, float]:
+        started = time.perf_counter()
+        procs = await start_procs(self._count)
+        actors = await spawn(procs, "idle", Idle)
+        pids = list((await actors.pid.call()).values())
+        elapsed_s = time.perf_counter() - started
+        sizes = [memory_mib(pid) for pid in pids]
+        await stop(procs)
+        mean = {name: statistics.fmean(size[name] for size in sizes) for name in sizes[0]}
+        return {"s": elapsed_s, **mean}
+
+
+def plans(*, quick: bool) -> list[Plan]:
+    count = 16 if quick else 256
+    rows = (
+        Row("pss", f"PSS of one of {count} idle procs, torch imported", "MiB", 12),
+        Row("private", f"private memory of one of {count} idle procs, torch imported", "MiB", 3),
+        Row("s", f"spawn {count}, first reply, torch imported", "s"),
+    )
+    warm = {"ours": {"MILKWEED_WARM_MODULES": "torch"}}
+    return [
+        Plan(
+            rows,
+            1 if quick else 3,
+            {"procs": count},
+            ("ours",),
+            warm,
+            note="Monarch: see spawn",
+            timeout_s=120,
+        )
+    ]

@@ -1,0 +1,59 @@
+"""What a line measures: its program, its options, its rows, their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+__all__ = ["ALL", "BOTH", "LINES", "Plan", "Program", "Row", "Side"]
+
+Side = Literal["ours", "monarch", "bare"]
+BOTH: tuple[Side, ...] = ("ours", "monarch")
+ALL: tuple[Side, ...] = (*BOTH, "bare")
+
+LINES = ("spawn", "call", "fanout", "rate", "payload", "death", "stacks", "torchrun", "memory")
+"""Modules of `lines/`: each has `plans(quick)` and a `Measured`, the program that every side runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One figure. Met is its `limit` (the least where `more` is better) or `times` better than Monarch."""
+
+    metric: str
+    title: str
+    unit: str
+    limit: float | None = None
+    times: float | None = None
+    more: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A program with its options, in `rounds` samples a side.
+
+    `env` is added to a side's environment, `timeout_s` is for one sample, `setup_s` for the set-up.
+    """
+
+    rows: tuple[Row, ...]
+    rounds: int
+    options: Mapping[str, Any] = field(default_factory=dict)
+    sides: tuple[Side, ...] = BOTH
+    env: Mapping[Side, Mapping[str, str]] = field(default_factory=dict)
+    timeout_s: float = 60.0
+    setup_s: float = 120.0
+    note: str = ""
+
+
+class Program:
+    """What a line runs on each side; its options are the keywords of its constructor."""
+
+    async def open(self) -> None:
+        """Sets up, outside of what is measured."""
+
+    async def sample(self) -> dict[str, float]:
+        """Figures of one round by metric; a figure that the side cannot give is left out."""
+        raise NotImplementedError
+
+    async def close(self) -> None:
+        """Ends what was started."""
