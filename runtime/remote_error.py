@@ -36,7 +36,7 @@ class RemoteException:
         while trace is not None and trace.tb_next is not None and _is_ours(trace):
             trace = trace.tb_next
         text = "".join(traceback.format_exception(kind, error, trace))
-        return cls(str(error), name, text, _pickled(error))
+        return cls(_words_of(error), name, text, _pickled(error))
 
     def error(self, where: str) -> ActorError:
         """`where` names the rank and endpoint."""
@@ -60,6 +60,13 @@ class RemoteException:
 
 def _is_ours(trace: TracebackType) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith(_OURS)
+
+
+def _words_of(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception as second:  # its own __str__ raises
+        return f"(its __str__ raised {type(second).__name__})"
 
 
 def _pickled(error: BaseException | None) -> bytes | None:

@@ -19,19 +19,21 @@ from typing import Any
 from ..actor import Actor, endpoints_of, is_async
 from ..addresses import read_address
 from ..call import Connection
-from ..errors import NotFound
+from ..errors import NotFound, ProtocolError
 from ..pickling import dumps
 from ..wire import SAME_VERSION, Kind, WireFrame
 from .calls import ServedCall
 from .context import ActorContext, enter
 from .main_thread import MainThread
 
-__all__ = ["MOST_WAITING", "Actors", "LiveActor"]
+__all__ = ["MOST_WAITING", "Actors", "LiveActor", "Sender"]
 
 logger = logging.getLogger(__name__)
 
 MOST_WAITING = 1024
 _LEAST_WAITING = 256
+_MOST_BYTES = 256 * 1024 * 1024
+_LEAST_BYTES = 64 * 1024 * 1024
 
 OnFailure = Callable[[ActorContext, str, BaseException], None]
 
@@ -64,17 +66,19 @@ class _Mailbox:
 
 
 @dataclass(slots=True, eq=False)
-class _Sender:
+class Sender:
     """One connection: its calls that are not done, its mailboxes, and how many messages wait for their turn.
 
-    The lock guards mailboxes and counts; the main thread says under it that a call begins.
+    What it told goes on when it is `gone`. The lock guards mailboxes and counts; the main thread says under it that a call begins.
     """
 
     connection: Connection
     lock: threading.Lock = field(default_factory=threading.Lock)
+    gone: bool = False
     calls: dict[int, ServedCall] = field(default_factory=dict)
     boxes: dict[str, _Mailbox] = field(default_factory=dict)
     waiting: int = 0
+    waiting_bytes: int = 0
     paused: bool = False
 
 
@@ -89,47 +93,56 @@ class Actors:
         self._main = main
         self._on_failure = on_failure
         self._actors: dict[str, LiveActor] = {}
-        self._senders: dict[Connection, _Sender] = {}
+        self._senders: dict[Connection, Sender] = {}
 
     def add(self, actor: LiveActor) -> None:
         self._actors[actor.where.actor_id] = actor
 
     def remove(self, actor_id: str) -> bool:
+        for sender in self._senders.values():
+            if (box := sender.boxes.get(actor_id)) is not None and box.ahead is None and not box.waiting:
+                del sender.boxes[actor_id]
         return self._actors.pop(actor_id, None) is not None
 
     def ids(self) -> tuple[str, ...]:
-        return tuple(name for name in self._actors if name)
+        return tuple(name for name in tuple(self._actors) if name)
 
     def get(self, actor_id: str) -> LiveActor | None:
         return self._actors.get(actor_id)
 
     def statistics(self) -> dict[str, int]:
-        """Counts of what there is now: `actors`, `senders`, `calls` under way, `waiting` for their turn."""
+        """Counts of what there is now: `actors`, `senders`, `calls` under way, `waiting` for their turn; any
+        thread.
+        """
+        senders = tuple(self._senders.values())
         return {
             "actors": len(self.ids()),
-            "senders": len(self._senders),
-            "calls": sum(len(sender.calls) for sender in self._senders.values()),
-            "waiting": sum(sender.waiting for sender in self._senders.values()),
+            "senders": len(senders),
+            "calls": sum(len(sender.calls) for sender in senders),
+            "waiting": sum(sender.waiting for sender in senders),
         }
 
     def called(self, connection: Connection, frame: WireFrame) -> None:
         sender = self._senders.get(connection)
         if sender is None:
-            sender = self._senders[connection] = _Sender(connection)
+            sender = self._senders[connection] = Sender(connection)
         actor_id, method, arguments = read_address(frame.body)
         actor = self._actors.get(actor_id)
         if actor is None or method not in actor.endpoints:
             self._refuse(connection, frame, actor_id, method, actor)
             return
-        call = ServedCall(connection, frame, arguments, actor, method, started=self._started, done=self._done)
-        sender.calls[call.call] = call
+        call = ServedCall(sender, frame, arguments, actor, method, self)
+        if not call.is_tell:
+            if call.call in sender.calls:
+                raise ProtocolError("protocol_error", f"two calls of the number {call.call}", SAME_VERSION)
+            sender.calls[call.call] = call
         box = sender.boxes.get(actor_id)
-        if box is not None and box.ahead is not None:
+        if box is not None:
             with sender.lock:
-                # The main thread may have begun the one ahead just now.
-                if box.ahead is not None:
+                # The main thread may have begun the one ahead just now; those that wait still go first.
+                if box.ahead is not None or box.waiting:
                     box.waiting.append(call)
-                    self._note_waiting(sender)
+                    self._note_waiting(call)
                     return
         self._begin(sender, call)
 
@@ -140,12 +153,22 @@ class Actors:
             self.cancel(found)
 
     def cancel(self, call: ServedCall) -> None:
-        """An async call ends at its next await, a sync one at its next bytecode; on the loop's thread."""
+        """An async call ends at its next await, a sync one at its next bytecode, and one that has not begun
+        never will; on the loop's thread.
+        """
+        if not call.is_async:
+            self.cancel_sync(call)
+            return
         call.cancelled = True
         if call.task is not None:
             call.task.cancel()
-        elif not call.actor.endpoints[call.method]:
-            self._main.cancel(call)
+        else:
+            call.drop()
+
+    def cancel_sync(self, call: ServedCall) -> None:
+        """Any thread."""
+        if self._main.cancel(call):
+            call.drop()
 
     def find(self, sender_id: str, call: int) -> ServedCall | None:
         """A call that is not done, by its sender's node and its number; any thread."""
@@ -158,37 +181,50 @@ class Actors:
         """A sender that left wants no answers; what it told goes on."""
         sender = self._senders.pop(connection, None)
         if sender is not None:
+            sender.gone = True
             for call in tuple(sender.calls.values()):
-                if not call.is_tell:
-                    self.cancel(call)
+                self.cancel(call)
 
-    def _begin(self, sender: _Sender, call: ServedCall) -> None:
+    def _begin(self, sender: Sender, call: ServedCall) -> None:
         if call.cancelled:
             call.drop()
-        elif call.actor.endpoints[call.method]:
+        elif call.is_async:
             if call.is_tell:
                 with sender.lock:
-                    self._note_waiting(sender)
+                    self._note_waiting(call)
             call.task = self._loop.create_task(call.run_async(), context=call.actor.context.copy())
         else:
             with sender.lock:
                 sender.boxes.setdefault(call.actor.where.actor_id, _Mailbox()).ahead = call
-                self._note_waiting(sender)
+                self._note_waiting(call)
             self._main.put(call)
 
-    def _note_waiting(self, sender: _Sender) -> None:
+    @staticmethod
+    def _note_waiting(call: ServedCall) -> None:
+        """Under the sender's lock, on the loop's thread."""
+        sender = call.sender
         sender.waiting += 1
-        if sender.waiting >= MOST_WAITING and not sender.paused:
+        sender.waiting_bytes += call.size
+        full = sender.waiting >= MOST_WAITING or sender.waiting_bytes >= _MOST_BYTES
+        if full and not sender.paused:
             sender.paused = True
             sender.connection.pause()
 
-    def _started(self, call: ServedCall) -> None:
+    @staticmethod
+    def _waits_no_more(call: ServedCall) -> None:
+        """Under the sender's lock."""
+        call.sender.waiting -= 1
+        call.sender.waiting_bytes -= call.size
+
+    def leave(self, error: BaseException) -> None:
+        """An endpoint raised what ends a process: SystemExit, KeyboardInterrupt. Any thread."""
+        self._main.leave(error)
+
+    def started(self, call: ServedCall) -> None:
         """A sync call begins, or is dropped in its turn: those behind it may begin. On the main thread."""
-        sender = self._senders.get(call.connection)
-        if sender is None:
-            return
+        sender = call.sender
         with sender.lock:
-            sender.waiting -= 1
+            self._waits_no_more(call)
             box = sender.boxes[call.actor.where.actor_id]
             if box.ahead is call:
                 box.ahead = None
@@ -196,14 +232,17 @@ class Actors:
         if wanted:
             self._loop.call_soon_threadsafe(self._go_on, sender, box)
 
-    def _go_on(self, sender: _Sender, box: _Mailbox) -> None:
+    def _go_on(self, sender: Sender, box: _Mailbox) -> None:
         while True:
             with sender.lock:
                 if box.ahead is not None or not box.waiting:
                     break
-                sender.waiting -= 1
                 following = box.waiting.popleft()
+                self._waits_no_more(following)
             self._begin(sender, following)
+        self._resume_if_can(sender)
+
+    def _resume_if_can(self, sender: Sender) -> None:
         with sender.lock:
             resume = self._can_resume(sender)
             sender.paused = sender.paused and not resume
@@ -211,19 +250,19 @@ class Actors:
             sender.connection.resume()
 
     @staticmethod
-    def _can_resume(sender: _Sender) -> bool:
-        return sender.paused and sender.waiting <= _LEAST_WAITING
+    def _can_resume(sender: Sender) -> bool:
+        few = sender.waiting <= _LEAST_WAITING and sender.waiting_bytes <= _LEAST_BYTES
+        return sender.paused and few and not sender.gone
 
-    def _done(self, call: ServedCall, error: BaseException | None) -> None:
-        """Any thread."""
-        sender = self._senders.get(call.connection)
-        if sender is not None:
+    def done(self, call: ServedCall, error: BaseException | None) -> None:
+        """It has ended in whatever way, with the exception that a tell raised. Any thread."""
+        sender = call.sender
+        if not call.is_tell:
             sender.calls.pop(call.call, None)
-            if call.is_tell and call.task is not None:
-                with sender.lock:
-                    sender.waiting -= 1
-                if self._can_resume(sender):
-                    self._go_on(sender, _Mailbox())
+        elif call.is_async:
+            with sender.lock:
+                self._waits_no_more(call)
+            self._resume_if_can(sender)
         if error is not None:
             self._on_failure(call.actor.where, call.method, error)
 

@@ -3,60 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Callable
+import threading
 from typing import TYPE_CHECKING, Any
 
-from ..call import Connection
-from ..errors import InvalidArgument
+from ..errors import InvalidArgument, MilkweedError
 from ..node.interrupt import Interrupted
-from ..pickling import dumps, loads
+from ..pickling import Pickled, dumps, loads
 from ..remote_error import RemoteException
 from ..wire import Kind, WireFrame
 
 if TYPE_CHECKING:
-    from .actors import LiveActor
+    from .actors import Actors, LiveActor, Sender
     from .main_thread import MainThread
 
 __all__ = ["ServedCall"]
-
-logger = logging.getLogger(__name__)
 
 
 class ServedCall:
     """Answered once. `actor` is the one called, `method` its endpoint; a tell is answered by nothing.
 
-    `started` is called when a sync one begins, `done` when it has ended in whatever way, with the exception
-    that a tell raised.
+    Its owner `actors` hears when a sync one begins, when it has ended, and of what is to end the process.
     """
 
     __slots__ = (
-        *("_answered", "actor", "call", "cancelled", "connection", "done", "frame"),
-        *("is_tell", "label", "method", "started", "task"),
+        *("_actors", "_answered", "_lock", "actor", "call", "cancelled", "frame"),
+        *("is_async", "is_tell", "label", "method", "sender", "size", "task"),
     )
 
     def __init__(
         self,
-        connection: Connection,
+        sender: Sender,
         frame: WireFrame,
         arguments: memoryview | bytes,
         actor: LiveActor,
         method: str,
-        *,
-        started: Callable[[ServedCall], None],
-        done: Callable[[ServedCall, BaseException | None], None],
+        actors: Actors,
     ) -> None:
-        self.connection = connection
+        self.sender = sender
+        self.size = len(frame.body) + sum(map(len, frame.buffers))
         self.call = frame.call
         self.frame: tuple[memoryview | bytes, tuple[memoryview, ...]] | None = (arguments, frame.buffers)
         self.actor = actor
         self.method = method
         self.label = f"{actor.cls_name}.{method}"
-        self.started = started
-        self.done = done
+        self.is_async = actor.endpoints[method]
         self.cancelled = False
         self.task: asyncio.Task[None] | None = None
         self.is_tell = frame.kind is Kind.TELL
+        self._actors = actors
+        self._lock = threading.Lock()
         self._answered = self.is_tell
 
     async def run_async(self) -> None:
@@ -71,12 +66,12 @@ class ServedCall:
                 raise  # the process ends
         except BaseException as error:
             self.fail(error)
-            if not isinstance(error, Exception):
-                raise
+            if isinstance(error, SystemExit | KeyboardInterrupt):
+                self._actors.leave(error)
 
     def run(self, main: MainThread) -> None:
         """On the main thread."""
-        self.started(self)
+        self._actors.started(self)
         try:
             args, kwargs = self._arguments()
             function = getattr(self.actor.instance, self.method)
@@ -84,43 +79,48 @@ class ServedCall:
                 main.interruptible(self, lambda: self.actor.context.copy().run(function, *args, **kwargs))
             )
         except Interrupted:
+            if not self.cancelled:
+                raise  # the process ends
             self.drop()
         except BaseException as error:
             self.fail(error)
-            if not isinstance(error, Exception):
-                raise
+            if isinstance(error, SystemExit | KeyboardInterrupt):
+                self._actors.leave(error)
 
     def answer(self, value: Any) -> None:
-        if self._answered:
-            self.done(self, None)
-            return
-        try:
-            pickled = dumps(value)
-        except InvalidArgument as error:
-            self.fail(error)
-            return
-        self._answered = True
-        self.connection.reply(Kind.RESULT, self.call, pickled)
-        self.done(self, None)
+        """The endpoint returned it; whatever keeps it from crossing is the answer in its place."""
+        if not self.is_tell:
+            try:
+                self._reply(Kind.RESULT, dumps(value))
+            except MilkweedError as error:
+                self._reply(Kind.ERROR, dumps(RemoteException.of(error)))
+        self._actors.done(self, None)
 
     def fail(self, error: BaseException) -> None:
-        told, self._answered = self._answered, True
-        if not told:
-            answer = RemoteException.of(error)
-            self.connection.reply(Kind.ERROR, self.call, dumps(answer))
-        self.done(self, error if self.is_tell and told else None)
+        if not self.is_tell:
+            self._reply(Kind.ERROR, dumps(RemoteException.of(error)))
+        self._actors.done(self, error if self.is_tell else None)
 
     def drop_in_turn(self) -> None:
         """On the main thread: it was cancelled before it began."""
-        self.started(self)
+        self._actors.started(self)
         self.drop()
 
     def drop(self) -> None:
-        """It was cancelled."""
-        if not self._answered:
-            self._answered = True
-            self.connection.reply(Kind.ERROR, self.call, dumps(None))
-        self.done(self, None)
+        """It was cancelled. Any thread, and once more."""
+        self._reply(Kind.ERROR, dumps(None))
+        self._actors.done(self, None)
+
+    def _reply(self, kind: Kind, pickled: Pickled) -> None:
+        """The first one is sent.
+
+        Raises:
+            ProtocolError: it is too large; then there was none.
+        """
+        with self._lock:
+            if not self._answered:
+                self.sender.connection.reply(kind, self.call, pickled)
+                self._answered = True
 
     def _arguments(self) -> tuple[Any, Any]:
         assert self.frame is not None

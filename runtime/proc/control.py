@@ -11,6 +11,7 @@ One request a line, as JSON, answered in order:
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 import socket
@@ -18,6 +19,7 @@ import sys
 import threading
 import time
 import traceback
+from contextlib import suppress
 from typing import Any
 
 from ..call import peer_uid
@@ -28,7 +30,9 @@ from .main_thread import MainThread
 __all__ = ["Control"]
 
 _PING_S = 0.02
+_NO_ROOM_S = 0.2
 _LINE = 64 * 1024
+_ERROR = 500
 _FRAMES = 60
 
 
@@ -58,25 +62,29 @@ class Control:
         while True:
             try:
                 peer, _ = self._listener.accept()
-            except OSError:
-                return
-            if peer_uid(peer) != os.getuid():
-                peer.close()
-                continue
-            threading.Thread(target=self._serve, args=(peer,), name="milkweed-control", daemon=True).start()
+                if peer_uid(peer) != os.getuid():
+                    peer.close()
+                    continue
+                thread = threading.Thread(
+                    target=self._serve, args=(peer,), name="milkweed-control", daemon=True
+                )
+                thread.start()
+            except (OSError, RuntimeError) as error:
+                if self._listener.fileno() < 0 or getattr(error, "errno", 0) == errno.EBADF:
+                    return
+                time.sleep(_NO_ROOM_S)  # no descriptor or no thread now; without a pause this would spin
 
     def _serve(self, peer: socket.socket) -> None:
-        with peer, peer.makefile("rwb") as file:
+        with suppress(OSError), peer, peer.makefile("rwb") as file:
             while line := file.readline(_LINE):
                 try:
                     answer = self._answer(json.loads(line))
-                except (ValueError, KeyError, TypeError) as error:
-                    answer = {"error": f"{type(error).__name__}: {error}"}
-                try:
-                    file.write(json.dumps(answer).encode() + b"\n")
-                    file.flush()
-                except OSError:
-                    return
+                except Exception as error:  # whatever a peer sends, this thread goes on
+                    answer = {"error": f"{type(error).__name__}: {error}"[:_ERROR]}
+                file.write(json.dumps(answer).encode() + b"\n")
+                file.flush()
+                if not line.endswith(b"\n"):
+                    return  # cut off, or longer than any request: what follows would be read amiss
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         match request["op"]:
@@ -118,13 +126,13 @@ class Control:
         call = self._actors.find(sender, number)
         if call is None:
             return {"cancelled": True, "where": ""}
-        call.cancelled = True
-        if call.task is None:
-            self._main.cancel(call)
+        if not call.is_async:
+            self._actors.cancel_sync(call)
         else:
-            self._loop.call_soon_threadsafe(call.task.cancel)
+            self._loop.call_soon_threadsafe(self._actors.cancel, call)
             # An endpoint that blocks its loop is interrupted as a sync one would be.
-            if self._lag() >= _PING_S and _running_task(self._loop) is call.task:
+            if self._lag() >= _PING_S and call.task is not None and _running_task(self._loop) is call.task:
+                call.cancelled = True
                 interrupt_thread(self._loop_thread)
         return {"cancelled": False, "where": call.label}
 

@@ -7,11 +7,12 @@ import os
 import signal
 import socket
 import sys
+import threading
 
 from ..addresses import ProcAddress
 from ..node import node
 from ..proc_records import PROC_VARIABLE, ProcPlace, decode_place
-from .main_thread import MainThread
+from .main_thread import WAKE, MainThread
 from .serving import Serving
 
 __all__ = ["place", "run"]
@@ -28,8 +29,9 @@ def run(own: ProcPlace) -> None:
     _take_path(own.sys_path)
     if not faulthandler.is_enabled():
         faulthandler.enable()
-    signal.signal(signal.SIGTERM, _leave)
-    main = MainThread()
+    main = MainThread(of_process=True)
+    signal.signal(WAKE, lambda _number, _frame: None)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: _leave(main))
     data, control = _inherited(own.data_fd), _inherited(own.control_fd)
     address = ProcAddress(own.proc, own.host_name, data.getsockname(), control.getsockname())
     node().part(Serving, lambda here: Serving(here, address, data, control, main))
@@ -48,5 +50,6 @@ def _take_path(path: tuple[str, ...]) -> None:
     sys.path += [entry for entry in path if entry not in known]
 
 
-def _leave(_number: int, _frame: object) -> None:
-    sys.exit(128 + signal.SIGTERM)
+def _leave(main: MainThread) -> None:
+    """On another thread: this one may hold the lock that is asked for."""
+    threading.Thread(target=main.leave, args=(SystemExit(128 + signal.SIGTERM),), daemon=True).start()

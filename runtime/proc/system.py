@@ -57,7 +57,11 @@ class System(Actor):
             actor = making.make()
         else:
             self._main.put(making)
-            actor = await making.made()
+            try:
+                actor = await making.made()
+            except asyncio.CancelledError:
+                self._main.cancel(making)
+                raise
         assert self.actors is not None
         self.actors.add(actor)
 
@@ -84,6 +88,7 @@ class _Making:
 
     def __init__(self, where: ActorContext, body: bytes, buffers: tuple[memoryview, ...]) -> None:
         self.label = f"{where.name}.__init__"
+        self.cancelled = False
         self._where = where
         self._pickled = (body, buffers)
         self._loop = asyncio.get_running_loop()
@@ -110,8 +115,8 @@ class _Making:
             actor = main.interruptible(self, self.make)
         except BaseException as error:
             self._settle(self._made.set_exception, _plain(error))
-            if not isinstance(error, Exception):
-                raise
+            if isinstance(error, SystemExit | KeyboardInterrupt):
+                main.leave(error)
         else:
             self._settle(self._made.set_result, actor)
 
