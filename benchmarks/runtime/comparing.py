@@ -25,6 +25,7 @@ async def measure(line: str, *, quick: bool, sides: tuple[Side, ...]) -> AsyncIt
 async def compare(line: str, plan: Plan, sides: tuple[Side, ...]) -> list[Figure]:
     samples: dict[Side, dict[str, list[float]]] = {side: {} for side in sides}
     failed: dict[Side, str] = {}
+    said: dict[str, None] = {}
     stacks: dict[Side, AsyncExitStack] = {}
     open_ones: dict[Side, Contestant] = {}
     for side in sides:
@@ -44,8 +45,11 @@ async def compare(line: str, plan: Plan, sides: tuple[Side, ...]) -> list[Figure
                 del open_ones[side]
                 continue
             for metric, value in figures.items():
-                samples[side].setdefault(metric, []).append(value)
-    notes = [plan.note, *(f"{side}: {environment_note(env)}" for side, env in plan.env.items())]
+                if isinstance(value, str):
+                    said.setdefault(f"{side}: {value}")
+                else:
+                    samples[side].setdefault(metric, []).append(value)
+    notes = [plan.note, *said, *(f"{side}: {environment_note(env)}" for side, env in plan.env.items())]
     for side, contestant in open_ones.items():
         try:
             await stacks[side].aclose()

@@ -24,6 +24,8 @@ __all__ = ["ROOT", "Contestant", "Unusable", "interpreter", "open_contestant"]
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "BENCH_CONTESTANT"
 _END_S = 15.0
+_LEAVE_S = 5.0
+_LOOK_S = 0.05
 _LAST_LINES = 12
 
 
@@ -152,14 +154,18 @@ def _environment(side: Side, python: Path, work: Path) -> dict[str, str]:
 
 
 async def _sweep(mark: str) -> int:
-    """Kills what carries the mark, again until nothing does; returns how many there were."""
+    """Waits for what carries the mark to end, then kills it; returns how many had to be killed."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_LEAVE_S):
+            while _marked(mark):  # noqa: ASYNC110 - nobody tells of the end of what is no child of ours
+                await asyncio.sleep(_LOOK_S)
     killed: set[int] = set()
-    while found := {pid for pid in _marked(mark) if pid not in killed or _alive(pid)}:
+    while found := _marked(mark):
         for pid in found:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         killed |= found
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(_LOOK_S)
     return len(killed)
 
 
@@ -172,14 +178,6 @@ def _marked(mark: str) -> set[int]:
                 if wanted in Path(entry.path, "environ").read_bytes().split(b"\0"):
                     found.add(int(entry.name))
     return found
-
-
-def _alive(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except (OSError, IndexError):
-        return False
-    return state not in "ZX"
 
 
 def environment_note(env: Mapping[str, str]) -> str:

@@ -51,8 +51,8 @@ class Program:
     async def open(self) -> None:
         """Sets up, outside of what is measured."""
 
-    async def sample(self) -> dict[str, float]:
-        """Figures of one round by metric; a figure that the side cannot give is left out."""
+    async def sample(self) -> Mapping[str, float | str]:
+        """Figures of one round by metric; one that the side cannot give is left out. A text is a note."""
         raise NotImplementedError
 
     async def close(self) -> None:

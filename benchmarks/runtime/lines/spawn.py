@@ -11,9 +11,9 @@ from ..api import SIDE, Actor, endpoint, spawn, start_procs, stop
 from ..plan import ALL, BOTH, Plan, Program, Row
 from ..procfs import memory_mib
 
-__all__ = ["Measured", "plans"]
+__all__ = ["Measured", "plans", "warmed"]
 
-_STARTER_READY_S = 60.0
+_STARTER_READY_S = 30.0
 
 
 class Ready(Actor):
@@ -26,6 +26,18 @@ class Ready(Actor):
         return os.getpid(), "torch" in sys.modules
 
 
+async def warmed() -> None:
+    """Procs before the measured ones; ours until they are warm."""
+    await stop(await start_procs(1))
+    deadline = time.monotonic() + _STARTER_READY_S
+    while SIDE == "ours" and time.monotonic() < deadline:
+        procs = await start_procs(1)
+        starts = set(procs.starts.values())
+        await stop(procs)
+        if starts == {"warm"}:
+            return
+
+
 class Measured(Program):
     """`torch`: the actors need it."""
 
@@ -33,17 +45,12 @@ class Measured(Program):
         self._procs, self._torch = procs, torch
 
     async def open(self) -> None:
-        """Procs before the measured ones; ours until they are warm, which is seen by their time."""
-        await self._once(1)
-        deadline = time.monotonic() + _STARTER_READY_S
-        while SIDE == "ours" and time.monotonic() < deadline:
-            if (await self._once(1))["s"] < 0.1:
-                return
+        await warmed()
 
-    async def sample(self) -> dict[str, float]:
+    async def sample(self) -> dict[str, float | str]:
         return await self._once(self._procs)
 
-    async def _once(self, count: int) -> dict[str, float]:
+    async def _once(self, count: int) -> dict[str, float | str]:
         started = time.perf_counter()
         procs = await start_procs(count)
         actors = await spawn(procs, "ready", Ready, self._torch)
@@ -51,10 +58,14 @@ class Measured(Program):
         elapsed_s = time.perf_counter() - started
         if len(replies) != count or (self._torch and not all(torch for _, torch in replies)):
             raise RuntimeError(f"{len(replies)} replies: {replies}")
+        starts = (
+            {"start": "started " + ", ".join(sorted(set(procs.starts.values())))} if SIDE == "ours" else {}
+        )
         sizes = [memory_mib(pid) for pid, _ in replies]
         stopping = time.perf_counter()
         await stop(procs)
         return {
+            **starts,
             "s": elapsed_s,
             "stop_s": time.perf_counter() - stopping,
             **{name: statistics.fmean(size[name] for size in sizes) for name in sizes[0]},
