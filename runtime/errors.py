@@ -6,7 +6,8 @@
     │                        actor_not_found, not_attached
     ├── InvalidArgument      invalid_argument, invalid_path, unsupported, unpicklable, unreadable_arguments
     ├── Conflict             name_in_use, mesh_not_ready, mesh_released, run_ended, file_exists, file_changed,
-    │                        owner_gone, not_the_owner, mesh_stopped, not_in_an_actor, would_deadlock
+    │                        owner_gone, not_the_owner, mesh_stopped, not_in_an_actor, would_deadlock,
+    │                        program_ending
     ├── Unavailable          allocation_failed, scheduler_unusable, isolation_unavailable, host_lost,
     │                        host_ending, keeper_lost, connection_lost, deadline_exceeded,
     │                        directory_unusable, disk_full, index_unreadable, index_unusable,

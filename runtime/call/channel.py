@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import socket
 import threading
 from collections import deque
@@ -13,6 +14,8 @@ from ..errors import ProtocolError
 from ..wire import FrameReader, Kind, Part, WireFrame, encode_json
 
 __all__ = ["HIGH_WATER", "Channel"]
+
+logger = logging.getLogger(__name__)
 
 HIGH_WATER = 4 * 1024 * 1024
 _LOW_WATER = 1024 * 1024
@@ -104,6 +107,11 @@ class Channel:
             self._waiting.append(waiter)
             await waiter
 
+    def abandon(self) -> None:
+        """In a forked child: lets go of the socket, which is the parent's."""
+        self._closed = True
+        self._sock.close()
+
     def close(self, why: BaseException | None = None) -> None:
         """Ends it; `on_end` hears of it at once. The peer of a protocol error is told of it, if it can be."""
         if self._closed:
@@ -181,6 +189,13 @@ class Channel:
                         return
             except ProtocolError as error:
                 self.close(error)
+                return
+            except MemoryError:
+                self.close(ProtocolError("protocol_error", "a frame is larger than memory", "Send less."))
+                return
+            except Exception:  # of what heeds the frames: the rest of them cannot be given to it
+                logger.exception("a frame could not be handled")
+                self.close(ProtocolError("protocol_error", "a frame could not be handled", "See its log."))
                 return
             if count < len(space) or not self._reading:
                 return

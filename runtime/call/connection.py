@@ -117,6 +117,12 @@ class Connection:
         """Asks the peer to end a call, whose reply is still awaited; any thread."""
         self._channel.send(encode(Kind.CANCEL, call))
 
+    def take_calls(self, handler: Handler, hello: dict[str, Any]) -> None:
+        """From now on the peer may call us, and is told so by a second hello. Any thread, and once more."""
+        if self._handler is None:
+            self._handler = handler
+            self._channel.send([encode_json(Kind.HELLO, hello)])
+
     def forget(self, call: int) -> bool:
         """Awaits no reply any more; whether one was awaited. Any thread."""
         return self._pending.pop(call, None) is not None
@@ -149,6 +155,11 @@ class Connection:
     def resume(self) -> None:
         self._channel.resume()
 
+    def abandon(self) -> None:
+        """In a forked child: lets go of the socket, which is the parent's."""
+        self.is_closed = True
+        self._channel.abandon()
+
     def close(self, reason: str = "it was closed") -> None:
         """Ends it; calls under way fail."""
         self.reason = self.reason or reason
@@ -167,6 +178,8 @@ class Connection:
             on_reply = self._pending.pop(frame.call, None)
             if on_reply is not None:
                 on_reply(frame)
+        elif kind is Kind.HELLO:  # it has become our owner since
+            self.peer_hello = self.peer_hello | decode_json(frame)
         elif kind is Kind.GOODBYE:
             self.close(f"the peer said: {decode_json(frame).get('reason')}")
         elif self._handler is None:

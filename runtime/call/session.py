@@ -69,6 +69,10 @@ class Session:
         """Ends `run`; calls under way fail."""
         self._connection.close()
 
+    def abandon(self) -> None:
+        """In a forked child: lets go of the socket, which is the parent's."""
+        self._connection.abandon()
+
     async def drain(self) -> None:
         """Lets the calls under way here end and their replies go out, then closes."""
         await self._desk.idle()

@@ -12,16 +12,17 @@ import logging
 import pickle
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..addresses import ProcAddress, read_address
+from ..addresses import ProcAddress, address_of, read_address
 from ..call import Connection
 from ..errors import ActorError, Conflict, MilkweedError, Unavailable
 from ..extent import Point
 from ..node import Escalation, Feed, Node
-from ..pickling import Pickled, loads
+from ..pickling import Pickled, dumps, loads
 from ..proc_records import ProcEvent, ProcHealth, ProcSpec, ProcStarted, SpawnProcs
 from ..records import ProcessStacks
 from ..region import Region
@@ -40,6 +41,7 @@ logger = logging.getLogger(__name__)
 
 _KNOWN_S = 1.0
 _LAST_LOOK_S = 1.0
+_LAST_WORDS_S = 0.2
 _STEP = "See failures(); with a restart policy it would come again. Spawn it again."
 
 Supervise = Callable[[Failure], Any]
@@ -106,6 +108,7 @@ class Crew:
         self._supervise = supervise
         self._on_line = on_line
         self._follower: Follower | None = None
+        self._forget_rest: Callable[[], None] = lambda: None
         self._actors: dict[str, SpawnedActors] = {}
         self._waiting: dict[int, list[Callable[[Failure], None]]] = {}
         self._supervisor: Supervisor | None = None
@@ -125,18 +128,23 @@ class Crew:
             MilkweedError: as the service `Procs`; host_lost.
         """
         groups = self._by_host(range(len(self.members)))
-        results = await asyncio.gather(*map(self._spawn_on, groups), return_exceptions=True)
-        failures = [one for one in results if isinstance(one, BaseException)]
-        if failures:
-            await self.stop(0.0)
-            raise failures[0]
+        try:
+            results = await asyncio.gather(*map(self._spawn_on, groups), return_exceptions=True)
+            failures = [one for one in results if isinstance(one, BaseException)]
+            if failures:
+                raise failures[0]
+        except BaseException:
+            await asyncio.shield(self.stop(0.0))
+            raise
+        for member in self.members:
+            self._ready(member)
         if self._on_line is not None:
             by_link = {
                 self._link(group[0]): {member.spec.proc: member.rank for member in group} for group in groups
             }
             self._follower = Follower(by_link, self._on_line)
             self._background(self._follower.run())
-            self._node.before_close(self._print_rest)
+            self._forget_rest = self._node.before_close(self._print_rest)
         if self._policy is not None:
             names = {str(member.rank): 0 for member in self.members}
             hands = Hands(self._live, self._end_attempt, self._given_up)
@@ -159,8 +167,22 @@ class Crew:
         member.attempt += 1
         if member.ended is not None and not member.ended.done():
             member.alive = True
+        if (old := self._node.open_connection(started.socket)) is not None and member.attempt > 1:
+            self._close_old(old)
         # The first message says that this is its owner's connection.
         self._node.connection(started.socket, f"proc {member.spec.proc}", handler=self._desk(member))
+
+    def _ready(self, member: Member) -> None:
+        """Its actors are made; what came for them meanwhile waits there."""
+        with suppress(Unavailable):  # it has ended
+            body, buffers = dumps(((), {}))
+            self.connection(member).send_tell((address_of("", "ready") + body, buffers))
+
+    @staticmethod
+    def _close_old(connection: Connection) -> None:
+        """Of a proc that ended: a child of it that lives on would keep its callers waiting."""
+        if not connection.is_closed:
+            connection.close("the process ended")
 
     def _link(self, member: Member) -> HostLink:
         return self._owner.link(member.host.name, member.host.socket)
@@ -233,6 +255,8 @@ class Crew:
     async def stop(self, grace_s: float) -> int:
         """Ends all procs with all that they started; how many processes there were."""
         self._stopping = True
+        self._forget_rest()
+        self._forget_rest = lambda: None
         ended = await asyncio.gather(
             *(
                 self._link(group[0]).end(tuple(member.spec.proc for member in group), grace_s)
@@ -300,6 +324,10 @@ class Crew:
             tell(member.death)
         if member.ended is not None and not member.ended.done():
             member.ended.set_result(failure)
+        address = member.address
+        if address is not None and (old := self._node.open_connection(address.socket)) is not None:
+            # What it answered last may still be on its way.
+            self._node.loop.call_later(_LAST_WORDS_S, self._close_old, old)
         if failure is None:
             return
         if failure.what != "host":
@@ -400,6 +428,7 @@ class Crew:
                 for spawned in tuple(self._actors.values()):
                     if member.rank in spawned.points:
                         await self._make_one(member, spawned)
+                self._ready(member)
             except MilkweedError as error:
                 return await self._not_again(member, error)
         started()
@@ -408,6 +437,10 @@ class Crew:
 
     async def _not_again(self, member: Member, error: MilkweedError) -> Failure:
         await self._end_member(member)
+        if error.code in ("connection_lost", "proc_lost") and member.ended is not None:
+            died = member.ended.result() if member.ended.done() else None
+            if died is not None:
+                return died
         exception = error.exception_type if isinstance(error, ActorError) else error.code
         return Failure(
             "proc",
@@ -450,8 +483,14 @@ class Crew:
                 tell(proc_lost(member.death, member.spec.proc))
                 return
             told = partial(_tell_death, tell, member.spec.proc)
-            self._waiting.setdefault(rank, []).append(told)
-            self._node.loop.call_later(_KNOWN_S, tell, error)
+            waiting = self._waiting.setdefault(rank, [])
+            waiting.append(told)
+            self._node.loop.call_later(_KNOWN_S, wait_no_more, waiting, told)
+
+        def wait_no_more(waiting: list[Callable[[Failure], None]], told: Callable[[Failure], None]) -> None:
+            if told in waiting:
+                waiting.remove(told)
+            tell(error)
 
         self._node.loop.call_soon_threadsafe(look)
 
@@ -483,7 +522,11 @@ class _OwnersDesk:
 
     def called(self, _connection: Connection, frame: WireFrame) -> None:
         _, method, arguments = read_address(frame.body)
-        args, _kwargs = loads(arguments, frame.buffers)
+        try:
+            args, _kwargs = loads(arguments, frame.buffers)
+        except Exception as error:
+            logger.warning("what %s told cannot be read: %r", self._member.spec.proc, error)
+            return
         if method == "actor_failed":
             self._crew.actor_failed(self._member, *args)
         elif method == "escalated":

@@ -61,6 +61,9 @@ class HostLink:
                     await anyio.lowlevel.checkpoint()  # it is sent before anything that rests on it
                     self._up.set()
                     await self._follow(procs)
+        except* asyncio.CancelledError:  # the program ends, and nobody is to hear of it as a failure
+            self._listeners.clear()
+            raise
         except* MilkweedError as errors:
             reason = "; ".join(str(one) for one in errors.exceptions)
         finally:
@@ -84,6 +87,11 @@ class HostLink:
         listeners, self._listeners = self._listeners, {}
         for listener in listeners.values():
             listener(why)
+
+    def abandon(self) -> None:
+        """In a forked child: lets go of what holds the procs for the parent."""
+        if self._session is not None:
+            self._session.abandon()
 
     async def spawn(self, request: SpawnProcs, on_end: Callable[[str], OnEnd]) -> tuple[ProcStarted, ...]:
         """Starts procs; `on_end(name)` gives what is called, once, at the end of that one.

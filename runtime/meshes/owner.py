@@ -16,6 +16,11 @@ class Owner:
     def __init__(self, here: Node) -> None:
         self._node = here
         self._links: dict[str, tuple[HostLink, asyncio.Task[None]]] = {}
+        here.in_child(self._abandon)
+
+    def _abandon(self) -> None:
+        for link, _ in self._links.values():
+            link.abandon()
 
     def link(self, name: str, socket: str) -> HostLink:
         """The way to a host, opened if it is not."""

@@ -37,7 +37,7 @@ class PrivateHost:
         Unavailable: allocation_failed, it does not come up.
     """
 
-    def __init__(self, _here: Node) -> None:
+    def __init__(self, here: Node) -> None:
         directory = Path(tempfile.mkdtemp(prefix="milkweed-host-"))
         name = socket.gethostname()
         self.ref = HostRef(name, str(directory / "h"))
@@ -71,6 +71,7 @@ class PrivateHost:
             self.close()
             shutil.rmtree(directory, ignore_errors=True)
             raise
+        here.in_child(self.close)
 
     @property
     def alive(self) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from ..errors import Conflict
@@ -17,8 +19,9 @@ T = TypeVar("T")
 class Future(Generic[T]):
     """Settled once, from any thread; waited for from any thread but the node's own, or awaited anywhere.
 
-    `deadline_s` counts from when it is first waited for. A subclass says what its passing does, and what the
-    cancel of a waiter does: either is to see to it that the future is settled soon.
+    `deadline_s` counts from when it is first waited for, however often it is waited for then. A subclass says
+    what its passing does, and what the cancel of a waiter does: either is to see to it that the future is
+    settled soon.
     """
 
     def __init__(self, *, deadline_s: float | None = None) -> None:
@@ -27,6 +30,7 @@ class Future(Generic[T]):
         self._done = False
         self._take: Callable[[], T] | None = None
         self._deadline_s = deadline_s
+        self._deadline_at: float | None = None
 
     def done(self) -> bool:
         return self._done
@@ -68,18 +72,29 @@ class Future(Generic[T]):
             try:
                 if not self._wait(woken, timeout_s):
                     raise TimeoutError(f"not done within {timeout_s} s")
-            except KeyboardInterrupt:
+            except TimeoutError:
+                raise
+            except BaseException:  # Ctrl-C, or the cancel of the endpoint that waits here
                 self.cancel()
                 raise
         return self._result()
 
     def _wait(self, woken: threading.Event, timeout_s: float | None) -> bool:
-        if self._deadline_s is None or (timeout_s is not None and timeout_s <= self._deadline_s):
+        left_s = self._left_s()
+        if left_s is None or (timeout_s is not None and timeout_s <= left_s):
             return woken.wait(timeout_s)
-        if woken.wait(self._deadline_s):
+        if woken.wait(left_s):
             return True
         self._expire()
-        return woken.wait(None if timeout_s is None else timeout_s - self._deadline_s)
+        return woken.wait(None if timeout_s is None else timeout_s - left_s)
+
+    def _left_s(self) -> float | None:
+        if self._deadline_s is None or self._deadline_s > threading.TIMEOUT_MAX:
+            return None
+        now = time.monotonic()
+        if self._deadline_at is None:
+            self._deadline_at = now + self._deadline_s
+        return max(0.0, self._deadline_at - now)
 
     def __await__(self) -> Generator[Any, None, T]:
         if not self._done:
@@ -89,7 +104,8 @@ class Future(Generic[T]):
     async def _until_done(self) -> None:
         loop = asyncio.get_running_loop()
         waiter = loop.create_future()
-        timer = None if self._deadline_s is None else loop.call_later(self._deadline_s, self._expire)
+        left_s = self._left_s()
+        timer = None if left_s is None else loop.call_later(left_s, self._expire)
         try:
             self._add(_waker(loop, waiter))
             await waiter
@@ -130,7 +146,8 @@ def _waker(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> Cal
     def wake() -> None:
         if threading.get_ident() == home:
             set_result()
-        elif not loop.is_closed():
-            loop.call_soon_threadsafe(set_result)
+        else:
+            with suppress(RuntimeError):  # that loop is closed, and nobody waits any more
+                loop.call_soon_threadsafe(set_result)
 
     return wake

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import logging
 import os
 import socket
 import threading
@@ -14,17 +15,20 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from ..call import Connection, Handler
-from ..errors import Unavailable
+from ..errors import Conflict, Unavailable
 from .future import Future
 from .interrupt import Interrupted
 
 __all__ = ["Node", "node", "on_node_thread"]
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 P = TypeVar("P")
 
 _CONNECT_S = 5.0
 _JOIN_S = 2.0
+_ENDING_S = 1.0
 
 
 class Node:
@@ -40,6 +44,8 @@ class Node:
         self._stopping = False
         self._before_close: list[Callable[[], object]] = []
         self._at_close: list[Callable[[], object]] = []
+        self._in_child: list[Callable[[], object]] = []
+        self._when_broken: list[Callable[[BaseException], object]] = []
         self.thread = threading.Thread(target=self._run, name="milkweed", daemon=True)
         self.thread.start()
 
@@ -50,13 +56,17 @@ class Node:
 
         Raises:
             Unavailable: connection_lost, nobody listens there.
+            Conflict: program_ending.
         """
         found = self._connections.get(address)
-        if found is not None and not found.is_closed:
+        if found is not None and not found.is_closed and handler is None:
             return found
         with self._lock:
+            self._refuse_at_end()
             found = self._connections.get(address)
             if found is not None and not found.is_closed:
+                if handler is not None:
+                    found.take_calls(handler, {"owner": True})
                 return found
             made = Connection(
                 _connected(address, peer),
@@ -71,13 +81,21 @@ class Node:
             self._connections[address] = made
             return made
 
+    def open_connection(self, address: str) -> Connection | None:
+        """That to an address, where there is one."""
+        return self._connections.get(address)
+
     def _forget(self, address: str, connection: Connection) -> None:
         with self._lock:
             if self._connections.get(address) is connection:
                 del self._connections[address]
 
     def start(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Runs a coroutine on the node's loop; a waiter that is cancelled cancels it."""
+        """Runs a coroutine on the node's loop; a waiter that is cancelled cancels it.
+
+        Raises:
+            Conflict: program_ending.
+        """
         future = _Work[T](self.loop)
 
         def begin() -> None:
@@ -86,8 +104,17 @@ class Node:
             task.add_done_callback(self._tasks.discard)
             task.add_done_callback(lambda done: future.settle(done.result))
 
-        self.loop.call_soon_threadsafe(begin)
+        try:
+            self._refuse_at_end()
+            self.loop.call_soon_threadsafe(begin)
+        except BaseException:
+            work.close()
+            raise
         return future
+
+    def _refuse_at_end(self) -> None:
+        if self._stopping:
+            raise Conflict("program_ending", "this process has given up its place", "Call it earlier.")
 
     def part(self, kind: type[P], make: Callable[[Node], P]) -> P:
         """What of a kind belongs to this node, one of each; made when it is first asked for. Any thread."""
@@ -103,9 +130,21 @@ class Node:
             self._parts.pop(kind, None)
             return self.part(kind, make)
 
-    def before_close(self, work: Callable[[], object]) -> None:
-        """Has `work` called before the node is closed, while its loop still turns."""
+    def before_close(self, work: Callable[[], object]) -> Callable[[], None]:
+        """Has `work` called before the node is closed, while its loop turns; gives what takes that back."""
         self._before_close.append(work)
+        return partial(self._before_close.remove, work)
+
+    def in_child(self, work: Callable[[], object]) -> None:
+        """Has `work` called in every child that this process forks: it lets go of what is the parent's.
+
+        A child that kept sockets open would hide the death of its parent.
+        """
+        self._in_child.append(work)
+
+    def when_broken(self, work: Callable[[BaseException], object]) -> None:
+        """Has `work` called, on the node's thread, with what ends its loop though nobody closed it."""
+        self._when_broken.append(work)
 
     def at_close(self, work: Callable[[], object]) -> None:
         """Has `work` called when the node is closed, as at the end of the program."""
@@ -118,7 +157,7 @@ class Node:
 
     def close(self) -> None:
         """Ends its work and its connections, and the thread."""
-        for work in self._before_close:
+        for work in tuple(self._before_close):
             with suppress(Exception):
                 work()
         with suppress(RuntimeError):
@@ -128,19 +167,50 @@ class Node:
         for work in self._at_close:
             work()
 
+    def abandon(self) -> None:
+        """In a forked child, which has no such thread: closes what it inherited."""
+        for connection in tuple(self._connections.values()):
+            connection.abandon()
+        for work in self._in_child:
+            with suppress(Exception):
+                work()
+
     def _stop(self) -> None:
         self._stopping = True
         for connection in tuple(self._connections.values()):
             connection.close()
-        for task in self._tasks:
+        tasks = asyncio.all_tasks(self.loop)
+        for task in tasks:
             task.cancel()
-        self.loop.call_soon(self.loop.stop)
+
+        async def finish() -> None:
+            if tasks:
+                await asyncio.wait(tasks, timeout=_ENDING_S)
+            self.loop.stop()
+
+        self._tasks.add(self.loop.create_task(finish()))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         while not self._stopping:
-            with suppress(Interrupted):  # one that came when its endpoint had just ended
+            try:
                 self.loop.run_forever()
+            except Interrupted:  # one that came when its endpoint had just ended
+                continue
+            except (SystemExit, KeyboardInterrupt) as error:  # of a task that an endpoint left behind
+                self._broken(error)
+            except BaseException as error:
+                logger.exception("the node's loop broke")
+                self._broken(error)
+                self._stopping = True
+                for connection in tuple(self._connections.values()):
+                    with suppress(OSError, ValueError):
+                        connection.close("this process's loop broke")
+                return
+
+    def _broken(self, error: BaseException) -> None:
+        for work in self._when_broken:
+            work(error)
 
 
 class _Work(Future[T]):
@@ -156,15 +226,17 @@ class _Work(Future[T]):
 
 
 def _connected(address: str, peer: str) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    sock.settimeout(_CONNECT_S)
+    sock = None
     try:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        sock.settimeout(_CONNECT_S)
         sock.connect(address)  # of a unix socket: at once, or when the listener's backlog has room
     except OSError as error:
-        sock.close()
+        if sock is not None:
+            sock.close()
         raise Unavailable(
             "connection_lost",
-            f"{peer} does not listen ({error.strerror or error})",
+            f"{peer} cannot be reached ({error.strerror or error})",
             "See whether it has ended.",
         ) from None
     return sock
@@ -176,6 +248,18 @@ class _Current:
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.node: Node | None = None
+        self.of_parent: Node | None = None
+
+    def forked(self) -> None:
+        parents = self.node or self.of_parent
+        self.__init__()  # type: ignore[misc]
+        self.of_parent = parents  # its destructors are not for this process to run
+        if parents is not None:
+            parents.abandon()
+
+    def close(self) -> None:
+        if self.node is not None:
+            self.node.close()
 
 
 _current = _Current()
@@ -188,7 +272,6 @@ def node() -> Node:
     with _current.lock:
         if _current.node is None:
             _current.node = Node()
-            atexit.register(_current.node.close)
         return _current.node
 
 
@@ -197,4 +280,5 @@ def on_node_thread() -> bool:
     return found is not None and threading.get_ident() == found.thread.ident
 
 
-os.register_at_fork(after_in_child=_current.__init__)  # type: ignore[misc]
+os.register_at_fork(after_in_child=_current.forked)
+atexit.register(_current.close)

@@ -34,6 +34,7 @@ MOST_WAITING = 1024
 _LEAST_WAITING = 256
 _MOST_BYTES = 256 * 1024 * 1024
 _LEAST_BYTES = 64 * 1024 * 1024
+_MOST_EARLY = 4096
 
 OnFailure = Callable[[ActorContext, str, BaseException], None]
 
@@ -69,7 +70,8 @@ class _Mailbox:
 class Sender:
     """One connection: its calls that are not done, its mailboxes, and how many messages wait for their turn.
 
-    What it told goes on when it is `gone`. The lock guards mailboxes and counts; the main thread says under it that a call begins.
+    What it told goes on when it is `gone`. The lock guards mailboxes and counts; the main thread says under
+    it that a call begins.
     """
 
     connection: Connection
@@ -94,9 +96,22 @@ class Actors:
         self._on_failure = on_failure
         self._actors: dict[str, LiveActor] = {}
         self._senders: dict[Connection, Sender] = {}
+        # Of a proc that was started again: what comes before its actors are made again.
+        self._early: dict[tuple[Connection, int], WireFrame] | None = {}
+
+    def abandon(self) -> None:
+        """In a forked child: lets go of the parent's connections."""
+        for connection in tuple(self._senders):
+            connection.abandon()
 
     def add(self, actor: LiveActor) -> None:
         self._actors[actor.where.actor_id] = actor
+
+    def ready(self) -> None:
+        """All actors that messages may already be here for are made."""
+        early, self._early = self._early or {}, None
+        for (connection, _), frame in early.items():
+            self.called(connection, frame)
 
     def remove(self, actor_id: str) -> bool:
         for sender in self._senders.values():
@@ -128,6 +143,9 @@ class Actors:
             sender = self._senders[connection] = Sender(connection)
         actor_id, method, arguments = read_address(frame.body)
         actor = self._actors.get(actor_id)
+        if actor is None and self._early is not None and len(self._early) < _MOST_EARLY:
+            self._early[connection, frame.call] = frame
+            return
         if actor is None or method not in actor.endpoints:
             self._refuse(connection, frame, actor_id, method, actor)
             return
@@ -147,6 +165,9 @@ class Actors:
         self._begin(sender, call)
 
     def cancelled(self, connection: Connection, call: int) -> None:
+        if self._early and self._early.pop((connection, call), None) is not None:
+            connection.reply(Kind.ERROR, call, dumps(None))
+            return
         sender = self._senders.get(connection)
         found = None if sender is None else sender.calls.get(call)
         if found is not None:
@@ -179,6 +200,9 @@ class Actors:
 
     def ended(self, connection: Connection) -> None:
         """A sender that left wants no answers; what it told goes on."""
+        for early in [one for one in self._early or () if one[0] is connection]:
+            if self._early and self._early[early].kind is not Kind.TELL:
+                del self._early[early]
         sender = self._senders.pop(connection, None)
         if sender is not None:
             sender.gone = True

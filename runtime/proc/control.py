@@ -53,10 +53,17 @@ class Control:
         self._main = main
         self._actors = actors
         self._asked_at: float | None = None
+        self._peers: set[socket.socket] = set()
 
     def start(self) -> None:
         self._listener.setblocking(True)
         threading.Thread(target=self._accept, name="milkweed-control", daemon=True).start()
+
+    def abandon(self) -> None:
+        """In a forked child: lets go of the parent's sockets."""
+        self._listener.close()
+        for peer in tuple(self._peers):
+            peer.close()
 
     def _accept(self) -> None:
         while True:
@@ -75,6 +82,13 @@ class Control:
                 time.sleep(_NO_ROOM_S)  # no descriptor or no thread now; without a pause this would spin
 
     def _serve(self, peer: socket.socket) -> None:
+        self._peers.add(peer)
+        try:
+            self._answer_all(peer)
+        finally:
+            self._peers.discard(peer)
+
+    def _answer_all(self, peer: socket.socket) -> None:
         with suppress(OSError), peer, peer.makefile("rwb") as file:
             while line := file.readline(_LINE):
                 try:

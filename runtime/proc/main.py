@@ -34,6 +34,7 @@ def run(own: ProcPlace) -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: _leave(main))
     data, control = _inherited(own.data_fd), _inherited(own.control_fd)
     address = ProcAddress(own.proc, own.host_name, data.getsockname(), control.getsockname())
+    node().when_broken(main.leave)
     node().part(Serving, lambda here: Serving(here, address, data, control, main))
     main.run_forever()
 

@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WAKE = signal.SIGURG
-"""Gets a proc's main thread out of a system call, so that an interrupt reaches it there; ignored otherwise."""
+"""Gets a proc's main thread out of a system call, so that an interrupt reaches it there."""
 
 _LEAVE_S = 3.0
 

@@ -34,8 +34,10 @@ class Serving:
         self._node = here
         self._listener = data
         data.setblocking(False)
+        here.in_child(self._abandon)
         assert here.thread.ident is not None
-        Control(control, here.loop, here.thread.ident, main, self.actors).start()
+        self._control = Control(control, here.loop, here.thread.ident, main, self.actors)
+        self._control.start()
         here.loop.call_soon_threadsafe(here.loop.add_reader, data, self._accept)
 
     @classmethod
@@ -48,6 +50,7 @@ class Serving:
         )
         main = MainThread()
         serving = cls(here, address, bind(directory / "p"), bind(directory / "c"), main)
+        here.loop.call_soon_threadsafe(serving.actors.ready)
         threading.Thread(target=main.run_forever, name="milkweed-main", daemon=True).start()
         return serving
 
@@ -61,6 +64,11 @@ class Serving:
 
     def ended(self, connection: Connection) -> None:
         self.actors.ended(connection)
+
+    def _abandon(self) -> None:
+        self._listener.close()
+        self._control.abandon()
+        self.actors.abandon()
 
     def _accept(self) -> None:
         if (sock := accepted(self._listener)) is not None:

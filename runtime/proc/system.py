@@ -66,6 +66,12 @@ class System(Actor):
         self.actors.add(actor)
 
     @endpoint
+    async def ready(self) -> None:
+        """The actors that are to be here are: what came for others meanwhile is refused."""
+        assert self.actors is not None
+        self.actors.ready()
+
+    @endpoint
     async def remove(self, actor_id: str) -> bool:
         """Whether there was such an actor."""
         assert self.actors is not None

@@ -175,6 +175,7 @@ class Procs(Actor):
         """
         self._refuse_while_ending()
         owner = await self._holder(request.owner)
+        await self._swept(owner, request)
         self._check(request)
         procs = [
             HostProc(self._context, request, spec, self._host_socket, self._number_of(owner, spec.proc))
@@ -202,6 +203,14 @@ class Procs(Actor):
                 await self._discard(procs)
             raise
         return tuple(one for one in started if one is not None)
+
+    async def _swept(self, owner: _Owner, request: SpawnProcs) -> None:
+        """Returns when nothing is left of those that have ended and are to come again."""
+        with anyio.move_on_after(_SETTLE_S):
+            for spec in request.procs:
+                held, proc = self._procs.get(spec.proc, (None, None))
+                if held is owner and proc is not None and proc.exit is not None:
+                    await proc.ended.wait()
 
     def _number_of(self, owner: _Owner, name: str) -> int:
         """Of a proc's sockets; one that comes again has those it had, so that handles to it stay right."""

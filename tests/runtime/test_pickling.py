@@ -113,7 +113,5 @@ def test_what_can_be_imported_goes_by_its_name() -> None:
 
 
 def test_what_cannot_be_pickled_is_said_with_its_reason() -> None:
-    with pytest.raises(
-        InvalidArgument, match="unpicklable: a value cannot be sent: TypeError: cannot"
-    ):
+    with pytest.raises(InvalidArgument, match="unpicklable: a value cannot be sent: TypeError: cannot"):
         dumps([Lock()])
