@@ -29,8 +29,8 @@ __all__ = ["Replica", "attempt_plan"]
 _GROUP = "group"
 _PEER_GRACE_S = 2.0
 _SETTLE_S = 10.0
-_TAIL_BYTES = 6 * 1024
-_TAIL_LINES = 60
+_TAIL_BYTES = 4 * 1024
+_TAIL_LINES = 40
 
 
 def attempt_plan(plan: ReplicaPlan, attempt: int, port: int) -> HostPlan:
@@ -81,10 +81,11 @@ class Replica:
         supervisor = self._supervisor
         if supervisor.state.over or supervisor.state.phase != "running":
             await self.ended.wait()
-            self._restarts_before += supervisor.state.total
-            self.ended = anyio.Event()
-            self._supervisor = self._new_supervisor(self.attempt)
-            self.begin()
+            if self._supervisor is supervisor:  # nobody else has begun it anew meanwhile
+                self._restarts_before += supervisor.state.total
+                self.ended = anyio.Event()
+                self._supervisor = self._new_supervisor(self.attempt)
+                self.begin()
         else:
             supervisor.tell(RestartChild(_GROUP, supervisor.now()))
         with anyio.move_on_after(_SETTLE_S):

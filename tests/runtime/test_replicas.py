@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from milkweed.runtime.client import Mesh, Meshes
-from milkweed.runtime.errors import Conflict, InvalidArgument, MilkweedError, NotFound
+from milkweed.runtime.errors import Conflict, InvalidArgument, MilkweedError, NotFound, Unavailable
 from milkweed.runtime.index import Index
 from milkweed.runtime.job_records import JobRequest, JobStatus, JobView
 from milkweed.runtime.paths import Places
@@ -209,6 +209,40 @@ async def test_a_release_ends_jobs_and_nothing_restarts(mesh: Mesh) -> None:
     assert (status.view.state, status.view.reason) == ("stopped", "the mesh was released")
     assert {run.state for run in status.runs.values()} == {"cancelled"}
     assert {one.attempt for one in status.view.replicas} == {1}
+
+
+async def test_the_end_of_the_lease_ends_jobs_with_their_keeper_gone(places: Places, tmp_path: Path) -> None:
+    async with open_real_meshes(places) as opened:
+        mesh = await opened.allocate(MeshSpec("t", 1, 2, workspace=str(tmp_path), lease_minutes=0.1))
+        job = (await mesh.start_job(request(replicas=1))).job
+        ranks = pids(await until(mesh, job, up), 0)
+        keeper = keeper_of(mesh.id)
+        assert keeper is not None
+        os.kill(keeper, signal.SIGSTOP)
+        await eventually(lambda: of_mesh(mesh.id) == [], within_s=30)
+        assert not any(alive(pid) for pid in ranks)
+        os.kill(keeper, signal.SIGCONT)
+        status = await until(mesh, job, lambda status: status.view.ended_at)
+        assert (status.view.state, status.view.reason) == ("stopped", "the lease ended")
+
+
+async def test_everything_killed_at_once_is_swept_by_the_release(meshes: Meshes, mesh: Mesh) -> None:
+    job = (await mesh.start_job(request())).job
+    status = await until(mesh, job, up)
+    ranks = [*pids(status, 0), *pids(status, 1)]
+    keeper = keeper_of(mesh.id)
+    assert keeper is not None
+    for pid in (keeper, *(pid for pid in of_mesh(mesh.id) if pid not in ranks)):
+        os.kill(pid, signal.SIGKILL)
+    with anyio.fail_after(20):
+        while True:
+            try:
+                await (await meshes.get(mesh.id)).release()
+                break
+            except Unavailable:  # the keeper is on its way
+                await anyio.sleep(0.05)
+    assert of_mesh(mesh.id) == []
+    assert (await mesh.job(job)).view.ended_at is not None
 
 
 async def test_replicas_of_a_lost_host_are_lost_and_the_others_go_on(mesh: Mesh) -> None:

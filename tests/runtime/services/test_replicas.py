@@ -94,7 +94,7 @@ async def test_the_last_words_of_the_failed_rank_are_told(host: Host) -> None:
     failed = await host.next("replica_failed")
     assert failed.note is not None
     assert failed.note.tail[-2:] == ("1000", "the end")
-    assert len(failed.note.tail) <= 60
+    assert len(failed.note.tail) <= 40
     gave_up = await host.next("replica_gave_up")
     assert gave_up.detail == "it is not to be restarted"
 
@@ -194,6 +194,25 @@ async def test_a_restart_by_hand_does_not_count_and_revives_what_was_given_up(ho
     assert await host.replicas.restart("job-a", 0) == 3
     last = await host.next("rank_started")
     assert last.run == "run-a0.3"
+    assert host.told() == ["started 1", "failed 1", "gave_up 1", "started 2", "started 3"]
+
+
+async def test_two_who_restart_it_at_once_get_one_new_attempt(host: Host) -> None:
+    script = f"test -e {host.context.directory}/mended && exec sleep 1000"
+    await host.replicas.start((replica(host, ("sh", "-c", script), restart=Restart(max_restarts=0)),))
+    await host.next("replica_gave_up")
+    (host.context.directory / "mended").touch()
+    for expected in (2, 3):  # given up, then running
+        attempts: list[int] = []
+
+        async def restart(attempts: list[int] = attempts) -> None:
+            attempts.append(await host.replicas.restart("job-a", 0))
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(restart)
+            tasks.start_soon(restart)
+        await host.next("rank_started")
+        assert attempts == [expected, expected]
     assert host.told() == ["started 1", "failed 1", "gave_up 1", "started 2", "started 3"]
 
 
