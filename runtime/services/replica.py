@@ -19,8 +19,7 @@ from ..agent.context import HostContext
 from ..errors import MilkweedError, NotFound
 from ..job_records import ReplicaPlan, attempt_id
 from ..records import EndReason, Exit, HostPlan, ReplicaNote
-from ..supervision import Escalate, Failure, RestartChild, Supervisor
-from ..supervision.supervisor import Hands
+from ..supervision import Escalate, Failure, Hands, RestartChild, Supervisor
 from .host_run import HostRun
 from .runs import Runs
 
