@@ -145,8 +145,10 @@ class JobBook:
 
 
 def _news(before: JobView, now: JobView) -> bool:
+    """Whether a replica failed, ended or came back since; that one has begun is none."""
     return any(
-        one.state != other.state and not (one.state in _QUIET and other.state in _QUIET)
+        other.attempt > max(one.attempt, 1)
+        or (one.state != other.state and not (one.state in _QUIET and other.state in _QUIET))
         for one, other in zip(before.replicas, now.replicas, strict=True)
     )
 
