@@ -12,11 +12,12 @@
 
 Hosts of an allocation, and runs of commands on them:
 
-    from milkweed.runtime import MeshSpec, RunRequest, open_meshes
+    from milkweed.runtime import JobRequest, MeshSpec, RunRequest, open_meshes
 
     async with open_meshes() as meshes:
         mesh = await meshes.allocate(MeshSpec("demo", hosts=2, procs_per_host=2, workspace="/home/me/demo"))
         run = await mesh.start_run(RunRequest(argv=("python", "train.py")))
+        job = await mesh.start_job(JobRequest(argv=("python", "train.py"), replicas=4))
 
 Names are loaded when they are first used, so that a small process pays for what it needs.
 """
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from .actor import Actor, endpoint
     from .client import Mesh, Meshes, open_meshes
     from .errors import ActorError, MeshError, MilkweedError
+    from .job_records import JobRequest, JobView
     from .meshes import ActorMesh, HostMesh, ProcMesh, ValueMesh, attach, this_host, this_proc
     from .node import Future, on_unhandled
     from .proc import current_rank, current_size
@@ -43,6 +45,8 @@ __all__ = [
     "Failure",
     "Future",
     "HostMesh",
+    "JobRequest",
+    "JobView",
     "Mesh",
     "MeshError",
     "MeshSpec",
@@ -68,6 +72,7 @@ _HOMES = {
     ".actor": ("Actor", "endpoint"),
     ".client": ("Mesh", "Meshes", "open_meshes"),
     ".errors": ("ActorError", "MeshError", "MilkweedError"),
+    ".job_records": ("JobRequest", "JobView"),
     ".meshes": ("ActorMesh", "HostMesh", "ProcMesh", "ValueMesh", "attach", "this_host", "this_proc"),
     ".node": ("Future", "on_unhandled"),
     ".proc": ("current_rank", "current_size"),

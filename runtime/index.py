@@ -22,6 +22,7 @@ from pathlib import Path
 from .codec import from_json, to_json
 from .errors import Conflict, NotFound, Unavailable
 from .filesystems import NETWORK_TYPES, file_system_type
+from .job_records import JobView
 from .names import quoted
 from .records import HostEvent, MeshSpec, MeshState, MeshView, RunView
 
@@ -29,7 +30,9 @@ __all__ = ["KEEPER", "Index", "MeshEvent", "short_id"]
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _BUSY_S = 10.0
-_VERSION = 2
+_VERSION = 3
+# A version whose tables are as they are now, but for those that are missing.
+_BEFORE = 2
 # Errors that the file's directory can be the cause of.
 _OF_THE_DIRECTORY = (
     sqlite3.SQLITE_CANTOPEN,
@@ -48,6 +51,11 @@ CREATE TABLE IF NOT EXISTS runs (
     created_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS run_ids (run TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS runs_of_mesh ON runs (mesh);
+CREATE TABLE IF NOT EXISTS jobs (
+    job TEXT PRIMARY KEY, mesh TEXT NOT NULL, state TEXT NOT NULL, view TEXT NOT NULL,
+    created_at REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS job_ids (job TEXT PRIMARY KEY) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS jobs_of_mesh ON jobs (mesh);
 CREATE TABLE IF NOT EXISTS owner (machine TEXT NOT NULL, host TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (
     mesh TEXT NOT NULL, host INTEGER NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL,
@@ -89,7 +97,7 @@ class Index:
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             self._db.execute("PRAGMA synchronous = NORMAL")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version == 0:
+            if version in (0, _BEFORE):
                 self._db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {_VERSION}; COMMIT;")
             elif version != _VERSION:
                 why = f"it has version {version}, this Milkweed reads version {_VERSION}"
@@ -253,6 +261,40 @@ class Index:
             (mesh,),
         ).fetchall()
         return tuple(from_json(RunView, json.loads(row[0])) for row in rows)
+
+    def new_job_id(self) -> str:
+        """An id that no job has or ever will have but the one it is for."""
+        with self._transaction():
+            job = self._unused("job_ids", "job", "job")
+            self._execute("INSERT INTO job_ids (job) VALUES (?)", (job,))
+            return job
+
+    def put_job(self, view: JobView) -> None:
+        self._execute(
+            "INSERT INTO jobs (job, mesh, state, view, created_at) VALUES (?, ?, ?, ?, ?)"
+            " ON CONFLICT (job) DO UPDATE SET state = excluded.state, view = excluded.view",
+            (view.job, view.mesh, view.state, json.dumps(to_json(view)), view.created_at),
+        )
+
+    def job(self, job: str) -> JobView:
+        """
+        Raises:
+            NotFound: job_not_found, naming the latest ones.
+        """
+        row = self._execute("SELECT view FROM jobs WHERE job = ?", (job,)).fetchone()
+        if row is None:
+            latest = [r[0] for r in self._execute("SELECT job FROM jobs ORDER BY created_at DESC LIMIT 5")]
+            known = f"latest jobs: {', '.join(latest)}" if latest else "there was none yet"
+            raise NotFound("job_not_found", f"no job '{quoted(job)}'; {known}", "Call start_replicas.")
+        return from_json(JobView, json.loads(row[0]))
+
+    def jobs(self, mesh: str, *, unfinished: bool = False) -> tuple[JobView, ...]:
+        """The latest jobs of a mesh, newest first; `unfinished`: only those that are not over."""
+        where = " AND state IN ('starting', 'running', 'degraded')" if unfinished else ""
+        rows = self._execute(
+            f"SELECT view FROM jobs WHERE mesh = ?{where} ORDER BY created_at DESC LIMIT 100", (mesh,)
+        ).fetchall()
+        return tuple(from_json(JobView, json.loads(row[0])) for row in rows)
 
     def add_events(self, mesh: str, host: int, events: tuple[HostEvent, ...]) -> None:
         """Events already there (same host and seq) are left as they are."""

@@ -157,6 +157,21 @@ class RunView:
     reason: str = ""
     warnings: tuple[str, ...] = ()
     keep_going: bool = False
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaNote:
+    """Which replica an event is about. Its attempts count from 1; `restarts` are those that failures led to.
+
+    `tail` are the last output lines of the rank that failed.
+    """
+
+    job: str
+    replica: int
+    attempt: int
+    restarts: int = 0
+    tail: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +181,9 @@ class HostEvent:
     kinds: `rank_started` (pid; detail: `RankView.start`), `rank_exited` (exit), `rank_failed_to_start`
     (exit.error), `run_ended`, `output_capped`, `spool_delayed`, `host_ending` (detail: why),
     `proc_died` (exit; detail: whose it was; not where that was asked for);
-    of the keeper: `host_lost`, `host_silent`, and `mesh_` with a state.
+    of a replica (note; run: its attempt's): `replica_started`, `replica_failed` (rank, exit),
+    `replica_gave_up` and `replica_stopped` (detail: why), `replica_succeeded`;
+    of the keeper: `host_lost`, `host_silent`, and `mesh_` or `job_` with a state.
     `rank` is None where the event is not one rank's.
     """
 
@@ -178,6 +195,7 @@ class HostEvent:
     pid: int | None = None
     exit: Exit | None = None
     detail: str = ""
+    note: ReplicaNote | None = None
 
 
 @dataclass(frozen=True, slots=True)

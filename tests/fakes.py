@@ -13,6 +13,7 @@ import anyio
 
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
 from milkweed.runtime.index import MeshEvent
+from milkweed.runtime.job_records import JobView
 from milkweed.runtime.keeper.mesh_keeper import Released
 from milkweed.runtime.records import (
     Exit,
@@ -49,6 +50,7 @@ class FakeMesh:
         self.dumped: tuple[ProcessStacks, ...] = ()
         self.happened: tuple[MeshEvent, ...] = ()
         self.files: Any = None
+        self.job_views: tuple[JobView, ...] = ()
 
     @property
     def id(self) -> str:
@@ -85,6 +87,9 @@ class FakeMesh:
 
     async def runs(self) -> tuple[RunView, ...]:
         return tuple(held.view for held in self.held.values())
+
+    async def jobs(self) -> tuple[JobView, ...]:
+        return self.job_views
 
     async def run(self, run: str) -> RunView:
         return self.held[run].view

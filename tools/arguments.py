@@ -12,9 +12,10 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
 
 from ..runtime.errors import InvalidArgument
 
-__all__ = ["Arguments", "Hosts", "MeshId", "Ranks", "RunId", "Why"]
+__all__ = ["Arguments", "Hosts", "JobId", "MeshId", "Ranks", "RunId", "Why"]
 
 MeshId = Annotated[str, Field(description="mesh id, or the name of a live one")]
+JobId = Annotated[str, Field(description="job id")]
 RunId = Annotated[str, Field(description="run id")]
 Ranks = Annotated[str | None, Field(description='such as "0-3,7" or "hosts=0,gpus=0-3"; default: all')]
 Hosts = Annotated[str | None, Field(description='such as "0-3,7"; default: all')]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -16,6 +16,7 @@ from ..runtime.mesh import format_ranks
 from ..runtime.names import quoted
 from ..runtime.records import HostView, MeshSpec, MeshView
 from .arguments import MeshId, Why
+from .job_outcome import describe_job_item
 from .outcome import describe_item
 from .registry import Call, tool
 from .results import (
@@ -49,7 +50,7 @@ LEASE_MINUTES_MAX = 7 * 24 * 60
 ALLOCATE_WAIT_S = 30.0
 _LIST_MAX = 20
 _EVENTS_READ = 200
-_HOSTS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 5, 10
+_HOSTS_SHOWN, _JOBS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 3, 5, 10
 
 _RELEASED_BEFORE = "it was released before"
 
@@ -148,6 +149,7 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
     found = await call.meshes.get(mesh)
     view = await found.view()
     runs = sorted(await found.runs(), key=lambda run: run.created_at, reverse=True)
+    jobs = sorted(await found.jobs(), key=lambda job: job.created_at, reverse=True)
     events = fold_events(await found.events(_EVENTS_READ))
     troubled_first = sorted(view.hosts, key=lambda host: (host.state == "ready", host.host))
     now = time.time()
@@ -156,6 +158,7 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
             **_fields(view, share),
             hosts_by_state=_hosts_by_state(view.hosts, share),
             host_list=[_describe_host(host, share) for host in troubled_first[:_HOSTS_SHOWN]],
+            jobs=[describe_job_item(job, now, share) for job in jobs[:_JOBS_SHOWN]],
             runs=[describe_item(run, now, share) for run in runs[:_RUNS_SHOWN]],
             events=[clip(event, int(200 * share)) for event in events[-_EVENTS_SHOWN:]],
         )
@@ -202,6 +205,7 @@ async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
     return ReleaseResult(
         mesh=released.mesh,
         runs_ended=list(released.runs_ended[:50]),
+        jobs_ended=list(released.jobs_ended[:20]),
         processes_ended=released.processes_ended,
         output_directory=released.output_directory,
         next=f"read_run_output(run={released.runs_ended[0]!r}) still works." if released.runs_ended else "",
@@ -282,14 +286,25 @@ def fold_events(events: Iterable[MeshEvent]) -> list[str]:
         what, hosts = members[-1].event, sorted({one.host for one in members})
         where = "keeper" if hosts[0] < 0 else f"host{'s' if len(hosts) > 1 else ''} {format_ranks(hosts)}"
         who = f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}" if ranks else ""
-        words = (clock(what.at), where, what.kind, what.run, who, *key[2:])
+        subject = what.run if what.note is None else _replicas(members)
+        words = (clock(what.at), where, what.kind, subject, who, *key[2:])
         lines.append(" ".join(word for word in words if word))
     return lines
 
 
+def _replicas(members: Sequence[MeshEvent]) -> str:
+    notes = [one.event.note for one in members if one.event.note is not None]
+    numbers = format_ranks(note.replica for note in notes)
+    plural = "s" if len({note.replica for note in notes}) > 1 else ""
+    return f"{notes[-1].job} replica{plural} {numbers}, attempt {notes[-1].attempt}"
+
+
 def _same_event(one: MeshEvent) -> tuple[str, ...]:
-    """Equal for neighbours that differ in nothing but their rank and host."""
+    """Equal for neighbours that differ in nothing but their rank, host or replica."""
     what = one.event
+    if what.note is not None:
+        ended = exit_in_words(what.exit) if what.exit is not None else ""
+        return (f"{what.kind} {what.note.job} {what.note.attempt}", "", ended, clean(what.detail))
     apart = "" if what.rank is not None else str(one.host)
     ended = exit_in_words(what.exit) if what.exit is not None else ""
     return (f"{what.kind} {what.run}", apart, ended, clean(what.detail))

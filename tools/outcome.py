@@ -80,6 +80,7 @@ def describe_run(
             command=clip(view.command, room(200)),
             start=start,
             cold_because=clip(clean(cold_because), room(200)),
+            job=view.job,
             duration_s=_duration(view, now),
             lease_left_s=round(lease_left_s),
             warnings=warnings,
@@ -97,6 +98,7 @@ def describe_item(view: RunView, now: float, share: float = 1.0) -> RunItem:
         reason=_reason(view, int(120 * share)),
         ranks={state: clip(ranks, int(60 * share)) for state, ranks in _ranks_by_state(view.ranks).items()},
         command=clip(view.command, int(100 * share)),
+        job=view.job,
         duration_s=_duration(view, now),
         age_s=round(max(0.0, now - view.created_at), 1),
     )

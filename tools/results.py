@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from ..runtime.job_records import JobState, ReplicaState
 from ..runtime.records import HostState, MeshState, RunState
 
 __all__ = [
@@ -19,11 +20,14 @@ __all__ = [
     "FetchResult",
     "FirstFailure",
     "HostItem",
+    "JobItem",
+    "JobResult",
     "MeshItem",
     "MeshList",
     "MeshResult",
     "MeshStatus",
     "ReleaseResult",
+    "ReplicaItem",
     "Result",
     "RunItem",
     "RunList",
@@ -148,8 +152,18 @@ class RunItem(_Item):
     reason: str = ""
     ranks: dict[str, str] = Field(default={}, description="ranks by their state")
     command: str
+    job: str = Field(default="", description="it is an attempt of one of its replicas")
     duration_s: float
     age_s: float = Field(description="since it was asked for")
+
+
+class JobItem(_Item):
+    job: str
+    state: JobState
+    reason: str = ""
+    replicas: dict[str, str] = Field(default={}, description="replicas by their state")
+    command: str
+    duration_s: float
 
 
 class MeshStatus(MeshResult):
@@ -157,6 +171,7 @@ class MeshStatus(MeshResult):
 
     hosts_by_state: dict[str, str] = Field(default={}, description='such as {"ready": "0-2", "lost": "3"}')
     host_list: list[HostItem] = Field(default=[], description="hosts that are not ready first; at most 8")
+    jobs: list[JobItem] = Field(default=[], description="replica jobs, newest first; at most 3")
     runs: list[RunItem] = Field(default=[], description="newest first; at most 5")
     events: list[str] = Field(default=[], description="newest last; at most 10")
 
@@ -166,6 +181,7 @@ class ReleaseResult(Result):
     state: Literal["released"] = "released"
     reason: str = ""
     runs_ended: list[str] = []
+    jobs_ended: list[str] = []
     processes_ended: int = 0
     output_directory: str = ""
     next: str = ""
@@ -214,6 +230,7 @@ class RunResult(Result):
     command: str = ""
     start: Literal["", "warm", "cold", "mixed"] = Field(default="", description="of its Python processes")
     cold_because: str = ""
+    job: str = Field(default="", description="it is an attempt of one of its replicas")
     duration_s: float
     workspace_revision: str = ""
     edited_since_start: bool = False
@@ -238,6 +255,46 @@ class RunResult(Result):
         # Clients show the model either this or the structured twin: what was printed is in both.
         shown = self.first_failure.traceback if self.first_failure else ""
         return "\n".join(filter(None, (head, shown, self.output_tail)))
+
+
+class ReplicaItem(_Item):
+    replicas: str = Field(description='which; those that are alike share an entry, such as "0-62"')
+    state: ReplicaState
+    reason: str = ""
+    attempt: int = Field(default=0, description="the latest, from 1")
+    restarts: int = Field(default=0, description="that failures led to")
+    last_failure: str = Field(default="", description="rank, exit, and exception or last line")
+    hosts: str
+    runs: dict[str, str] = Field(default={}, description="latest attempt of each, by replica")
+    pids: dict[str, list[int]] = Field(default={}, description="of the ranks that run, by replica")
+
+
+class JobResult(Result):
+    """What the tools of replicas answer."""
+
+    job: str
+    mesh: str
+    state: JobState
+    reason: str = ""
+    replicas: dict[str, str] = Field(default={}, description="replicas by their state")
+    procs_per_replica: int
+    restarts: int = Field(default=0, description="of all replicas, that failures led to")
+    replica_list: list[ReplicaItem] = Field(default=[], description="troubled ones first")
+    more: int = Field(default=0, description="replicas left out of it")
+    command: str = ""
+    duration_s: float
+    lease_left_s: float
+    warnings: list[str] = []
+    next: str = ""
+
+    def summary(self) -> str:
+        reason = f" ({self.reason})" if self.reason else ""
+        states = ", ".join(f"{state} {which}" for state, which in self.replicas.items())
+        lines = [f"{self.job}: {self.state} after {self.duration_s:g} s{reason}; replicas {states}"]
+        failed = next((item for item in self.replica_list if item.last_failure), None)
+        if failed is not None:
+            lines.append(f"replica {failed.replicas}, attempt {failed.attempt}: {failed.last_failure}")
+        return "\n".join(_cut(line) for line in (*lines, self.next) if line)
 
 
 class RunList(Result):

@@ -26,7 +26,15 @@ from .words import clip, size_in_words
 if TYPE_CHECKING:
     from ..runtime.client import Mesh
 
-__all__ = ["cancel_run", "list_runs", "read_run_output", "run_on_mesh", "wait_for_run"]
+__all__ = [
+    "WAIT_MAX_S",
+    "absolute",
+    "cancel_run",
+    "list_runs",
+    "read_run_output",
+    "run_on_mesh",
+    "wait_for_run",
+]
 
 WAIT_MAX_S = 45.0
 RUN_SECONDS_MAX = 7 * 24 * 3600
@@ -105,7 +113,7 @@ async def run_on_mesh(
         script=None if script is None else check_script(script),
         ranks=ranks,
         env=environment,
-        cwd=await _absolute(found, cwd),
+        cwd=await absolute(found, cwd),
         timeout_s=timeout_s,
         keep_going=options.keep_going,
         warm=options.warm,
@@ -237,7 +245,8 @@ async def _outcome(mesh: Mesh, view: RunView) -> RunResult:
     )
 
 
-async def _absolute(mesh: Mesh, cwd: str | None) -> str:
+async def absolute(mesh: Mesh, cwd: str | None) -> str:
+    """A working directory in full: a relative one begins at the workspace."""
     if not cwd or PurePosixPath(cwd).is_absolute():
         return cwd or ""
     return str(PurePosixPath((await mesh.view()).spec.workspace) / cwd)

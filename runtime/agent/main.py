@@ -22,6 +22,7 @@ from ..records import EndReason
 from ..services.files import Files
 from ..services.host import Host
 from ..services.procs import Procs
+from ..services.replicas import Replicas
 from ..services.runs import Runs
 from ..services.stacks import Stacks
 from .children import open_children
@@ -59,10 +60,11 @@ async def run_agent(config_file: Path) -> None:
         modules = _warm_modules()
         async with (
             Runs.open(context, warm_modules=modules) as runs,
+            Replicas.open(context, runs) as replicas,
             Procs.open(context, Path(config.socket), modules=modules) as procs,
         ):
-            host = Host(context, lease, runs, procs)
-            services = (host, runs, procs, Files(context), Stacks(context, runs, procs))
+            host = Host(context, lease, replicas, procs)
+            services = (host, runs, replicas, procs, Files(context), Stacks(context, runs, procs))
             actors = {type(actor).__name__: actor for actor in services}
             async with anyio.create_task_group() as group:
 

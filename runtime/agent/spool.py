@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 
 from ..codec import from_json, to_json
-from ..records import Exit, HostEvent
+from ..records import Exit, HostEvent, ReplicaNote
 
 __all__ = ["Spool", "decode_event", "decode_spool", "encode_event"]
 
@@ -100,9 +100,10 @@ class Spool:
         pid: int | None = None,
         exit: Exit | None = None,  # noqa: A002 - the record's own name
         detail: str = "",
+        note: ReplicaNote | None = None,
     ) -> HostEvent:
         """Adds an event, which is on disk on return unless the disk refuses; never raises for that."""
-        event = self._add(kind, run=run, rank=rank, pid=pid, exit=exit, detail=detail)
+        event = self._add(kind, run=run, rank=rank, pid=pid, exit=exit, detail=detail, note=note)
         trouble = self.flush()
         if trouble and not self._delayed:
             self._delayed = True

@@ -15,8 +15,10 @@ from ..errors import Conflict, MilkweedError, NotFound, Unavailable
 from ..fetching import Fetched, Report, fetch
 from ..file_records import FileChunk, FileDigest, FileListing, FileText
 from ..index import Index, MeshEvent
+from ..job_records import JobRequest, JobStatus, JobView
 from ..keeper.mesh_keeper import MeshKeeper, Released
 from ..keeper.reader import Reader, choose_ranks, read_from_disk
+from ..keeper.replica_control import ReplicaControl
 from ..keeper.run_control import RunControl
 from ..paths import MeshPaths
 from ..records import MeshView, OutputSlice, ProcessStacks, RunRequest, RunView
@@ -192,6 +194,55 @@ class Mesh:
             return await self._call(RunControl, RunControl.cancel, run, grace_s)
         except Conflict:
             return self._meshes.index.run(run)
+
+    async def start_job(self, request: JobRequest) -> JobView:
+        """Starts replicas; a job that was asked for in the same words and is not over is that job.
+
+        Raises:
+            InvalidArgument, NotFound, Conflict, Unavailable: nothing was started.
+        """
+        return await self._call(ReplicaControl, ReplicaControl.start, request)
+
+    async def jobs(self) -> tuple[JobView, ...]:
+        """Newest first; of a released mesh too."""
+        try:
+            return await self._look(ReplicaControl, ReplicaControl.all)
+        except Conflict:
+            return self._meshes.index.jobs(self.id)
+
+    async def job(self, job: str, *, wait_s: float = 0.0) -> JobStatus:
+        """A job; with `wait_s`, once a replica has failed, ended or come back, or the time is up.
+
+        Raises:
+            NotFound: job_not_found.
+        """
+        ends = anyio.current_time() + wait_s
+
+        async def wait() -> JobStatus:
+            left = max(0.0, ends - anyio.current_time())
+            return await self._call_within(left + CALL_S, ReplicaControl, ReplicaControl.status, job, left)
+
+        try:
+            return await _repeated(wait)
+        except Conflict:
+            view = self._meshes.index.job(job)
+            runs = {one.replica: self._meshes.index.run(one.run) for one in view.replicas if one.run}
+            return JobStatus(view, runs)
+
+    async def restart_replica(self, job: str, replica: int) -> JobStatus:
+        """Ends a replica's attempt and starts another at once; it counts as no failure.
+
+        Raises:
+            NotFound: job_not_found, replica_not_found. Conflict: job_ended. Unavailable: host_lost.
+        """
+        return await self._call(ReplicaControl, ReplicaControl.restart, job, replica)
+
+    async def stop_job(self, job: str, *, grace_s: float = 2.0) -> JobStatus:
+        """Ends all replicas: SIGTERM, then SIGKILL after the grace. A job that is over stays as it was."""
+        try:
+            return await self._call(ReplicaControl, ReplicaControl.stop, job, grace_s)
+        except Conflict:
+            return await self.job(job)
 
     async def read_output(
         self,

@@ -122,6 +122,14 @@ class Meshes:
         """
         return await self.get(self._index.run(run).mesh)
 
+    async def find_job(self, job: str) -> Mesh:
+        """The mesh that a replica job belongs to.
+
+        Raises:
+            NotFound: job_not_found.
+        """
+        return await self.get(self._index.job(job).mesh)
+
     async def list(self, *, released: bool = False) -> tuple[MeshView, ...]:
         """All live meshes, oldest first; with `released` the released ones too, as the index has them."""
         found: dict[str, MeshView] = {}

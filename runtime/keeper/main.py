@@ -16,9 +16,11 @@ from ..call import serve
 from ..index import Index
 from ..paths import Places
 from .hosts import Hosts
+from .jobbook import JobBook
 from .journal import Journal
 from .mesh_keeper import MeshKeeper
 from .reader import Reader
+from .replica_control import ReplicaControl
 from .run_control import RunControl
 from .runbook import RunBook
 
@@ -57,15 +59,18 @@ async def run_keeper(mesh: str) -> None:
         hosts = Hosts()
         journal = Journal()
         runs = RunBook(mesh, index, journal)
-        keeper = MeshKeeper(view, paths, index, journal, hosts, runs)
+        jobs = JobBook(mesh, index, journal, runs)
+        keeper = MeshKeeper(view, paths, index, journal, hosts, runs, jobs)
         control = RunControl(keeper, index, hosts, runs)
+        replicas = ReplicaControl(keeper, index, hosts, jobs, runs, control)
         reader = Reader(paths, hosts, runs)
-        actors = {type(actor).__name__: actor for actor in (keeper, control, reader)}
+        actors = {type(actor).__name__: actor for actor in (keeper, control, replicas, reader)}
         logger.info("keeping %s", mesh)
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_sigterm, group.cancel_scope)
             group.start_soon(control.end_peers)
             group.start_soon(control.resume_cancels)
+            group.start_soon(replicas.resume_stops)
             group.start_soon(keeper.run)
             group.start_soon(control.prepare_hosts)
             await serve(paths.keeper_socket, actors, role="keeper", stop=keeper.released)

@@ -15,10 +15,11 @@ from ..errors import Conflict, InvalidArgument, MilkweedError
 from ..index import Index, MeshEvent
 from ..mesh import format_ranks
 from ..paths import MeshPaths
-from ..records import EndReason, MeshState, MeshView
+from ..records import EndReason, HostEvent, MeshState, MeshView
 from ..services.host import Host
 from .allocation import Allocation
 from .hosts import Hosts
+from .jobbook import JobBook
 from .journal import Journal
 from .links import HostLink
 from .runbook import RunBook
@@ -42,13 +43,21 @@ class Released:
     runs_ended: tuple[str, ...]
     processes_ended: int
     output_directory: str
+    jobs_ended: tuple[str, ...] = ()
 
 
 class MeshKeeper(Actor):
     """`run` serves the mesh until it is released; changes are made one at a time, under `changing`."""
 
     def __init__(
-        self, view: MeshView, paths: MeshPaths, index: Index, journal: Journal, hosts: Hosts, runs: RunBook
+        self,
+        view: MeshView,
+        paths: MeshPaths,
+        index: Index,
+        journal: Journal,
+        hosts: Hosts,
+        runs: RunBook,
+        jobs: JobBook,
     ) -> None:
         self._view = view
         self._paths = paths
@@ -56,6 +65,7 @@ class MeshKeeper(Actor):
         self._journal = journal
         self._hosts = hosts
         self._runs = runs
+        self._jobs = jobs
         self._allocation = Allocation(view.mesh, view.spec, paths)
         self._settled = anyio.Event()
         self.changing = anyio.Lock()
@@ -84,13 +94,17 @@ class MeshKeeper(Actor):
                 paths=self._paths,
                 engine=self._allocation.engine,
                 scheduler=self._allocation.scheduler,
-                on_events=self._runs.take,
+                on_events=self._take,
                 changed=partial(self._host_changed, tasks),
                 lease_left_s=self._allocation.lease_left_s,
             )
         for link in self._hosts.links.values():
             tasks.start_soon(link.run)
         await self._end_with_lease()
+
+    def _take(self, host: int, events: tuple[HostEvent, ...]) -> None:
+        self._jobs.take(host, events)  # first: a new attempt becomes a run by it
+        self._runs.take(host, events)
 
     def clean_up(self) -> None:
         """Removes what only a live mesh needs, our socket with it: the last thing to do."""
@@ -180,6 +194,7 @@ class MeshKeeper(Actor):
         if link.state == "lost":
             link.take(self._allocation.spooled(host))
             self._runs.host_lost(host, time.time())
+            self._jobs.host_lost(host, link.reason, time.time())
             tasks.start_soon(self._allocation.end_host, host)
         lost = self._hosts.in_state("lost")
         silent = self._hosts.in_state("silent")
@@ -221,10 +236,11 @@ class MeshKeeper(Actor):
 
     async def _end_everything(self, reason: EndReason, words: str) -> Released:
         runs = tuple(view.run for view in self._runs.unfinished())
+        jobs = tuple(view.job for view in self._jobs.unfinished())
         with anyio.CancelScope(shield=True):
             processes = await self._end_hosts(reason)
             processes += await self._give_back(words, reason)
-        return Released(self._view.mesh, runs, processes, str(self._paths.root))
+        return Released(self._view.mesh, runs, processes, str(self._paths.root), jobs)
 
     async def _end_hosts(self, reason: EndReason) -> int:
         async def end(link: HostLink) -> int:
@@ -249,7 +265,8 @@ class MeshKeeper(Actor):
                 if link is not None:
                     link.take(events)
                 elif events:
-                    self._runs.take(host, events)
+                    self._take(host, events)
+            self._jobs.close(reason)
             self._runs.close(reason, time.time())
             self._put("released", words)
         self._given_back.set()

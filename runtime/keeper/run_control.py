@@ -15,7 +15,7 @@ import anyio
 import anyio.abc
 
 from ..actor import Actor, endpoint
-from ..errors import MilkweedError, NotFound, Unavailable
+from ..errors import InvalidArgument, MilkweedError, NotFound, Unavailable
 from ..index import Index
 from ..mesh import Extent, format_ranks
 from ..records import EndReason, HostPlan, RankView, RunRequest, RunView
@@ -57,9 +57,24 @@ class RunControl(Actor):
         await self._keeper.wait_ready(_SETTLED_S)
         if self._keeper.mesh.state != "ready" or self._keeper.mesh.spec.hosts > _MOST_PREPARED:
             return
-        plans = plan_run(RunRequest(("python", "-c", "")), self._placement("run-0"))
+        plans = plan_run(RunRequest(("python", "-c", "")), self.placement("run-0"))
         by_host = {plan.host: plan for plan in plans}
         await self._hosts.ask(by_host, lambda link: link.call(Runs, Runs.prepare, by_host[link.host]))
+
+    def placement(self, run: str) -> Placement:
+        """Where runs of this mesh go."""
+        spec = self._keeper.mesh.spec
+        own = Path(spec.workspace) / ".venv" / "bin" / "python"
+        python = str(own) if own.exists() else sys.executable
+        return Placement(
+            run=run,
+            extent=Extent(hosts=spec.hosts, gpus=spec.procs_per_host),
+            addresses=[view.address for view in self._hosts.views()],
+            workspace=spec.workspace,
+            python=python,
+            path=os.pathsep.join((str(Path(python).parent), os.environ.get("PATH", os.defpath))),
+            cold=_TOO_MANY if spec.hosts > _MOST_WARM else None,
+        )
 
     @endpoint
     async def start(self, request: RunRequest) -> RunView:
@@ -71,7 +86,7 @@ class RunControl(Actor):
         """
         async with self._keeper.changing:
             self._keeper.require_live()
-            place = self._placement(self._index.new_run_id())
+            place = self.placement(self._index.new_run_id())
             plans = plan_run(request, place)
             self._hosts.require_ready(plan.host for plan in plans)
             await self._check(plans)
@@ -133,9 +148,20 @@ class RunControl(Actor):
 
     @endpoint
     async def cancel(self, run: str, grace_s: float) -> RunView:
-        """Ends a run on all hosts: SIGTERM, then SIGKILL after the grace. A run that is over stays so."""
-        if is_over(self._found(run)):
-            return self._found(run)
+        """Ends a run on all hosts: SIGTERM, then SIGKILL after the grace. A run that is over stays so.
+
+        Raises:
+            NotFound: run_not_found. InvalidArgument: unsupported, it is a replica's, which would restart.
+        """
+        view = self._found(run)
+        if is_over(view):
+            return view
+        if view.job:
+            raise InvalidArgument(
+                "unsupported",
+                f"{run} is an attempt of a replica of {view.job}, which would be started again",
+                f"stop_replicas(job={view.job!r}) ends all of it; restart_replica starts one anew.",
+            )
         self._runs.explain(run, "cancelled")
         await self._end(run, "cancelled", grace_s)
         view = await self._runs.wait_over(run, grace_s + END_GRACE_S)
@@ -163,20 +189,6 @@ class RunControl(Actor):
         if view.mesh != self._keeper.mesh.mesh:
             raise NotFound("run_not_found", f"{run} is a run of {view.mesh}", "Call list_runs.")
         return view
-
-    def _placement(self, run: str) -> Placement:
-        spec = self._keeper.mesh.spec
-        own = Path(spec.workspace) / ".venv" / "bin" / "python"
-        python = str(own) if own.exists() else sys.executable
-        return Placement(
-            run=run,
-            extent=Extent(hosts=spec.hosts, gpus=spec.procs_per_host),
-            addresses=[view.address for view in self._hosts.views()],
-            workspace=spec.workspace,
-            python=python,
-            path=os.pathsep.join((str(Path(python).parent), os.environ.get("PATH", os.defpath))),
-            cold=_TOO_MANY if spec.hosts > _MOST_WARM else None,
-        )
 
     async def _check(self, plans: Sequence[HostPlan]) -> None:
         by_host = {plan.host: plan for plan in plans}

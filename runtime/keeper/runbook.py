@@ -9,6 +9,7 @@ from functools import partial
 
 import anyio
 
+from ..errors import NotFound
 from ..index import Index
 from ..records import EndReason, Exit, HostEvent, RunView
 from .journal import Journal
@@ -48,6 +49,17 @@ class RunBook:
         self._index.put_run(view)
         self._entries[view.run] = _Entry(view)
         self._forget_old()
+
+    def adopt(self, view: RunView) -> None:
+        """A run that a host started by itself; one that is known stays as it is."""
+        if view.run in self._entries:
+            return
+        try:
+            self._index.run(view.run)
+        except NotFound:
+            self._entries[view.run] = _Entry(view)
+            self._journal.write(("run", view.run), partial(self._index.put_run, view))
+            self._forget_old()
 
     def _forget_old(self) -> None:
         over = [run for run, entry in self._entries.items() if is_over(entry.view)]

@@ -46,13 +46,18 @@ class _Member:
 
 
 class HostRun:
-    """See the module. `supervise` is its life after `start`; `ended` is set when nothing of it is left."""
+    """See the module. `supervise` is its life after `start`; `ended` is set when nothing of it is left.
+
+    `failed` is set when the first rank fails by itself.
+    """
 
     def __init__(self, context: HostContext, plan: HostPlan, cap: OutputCap, starters: Starters) -> None:
         self.plan = plan
         self.directory = context.run_directory(plan.run)
         self.started = anyio.Event()
+        self.failed = anyio.Event()
         self.ended = anyio.Event()
+        self._first_failure: tuple[int, Exit] | None = None
         self._context = context
         self._cap = cap
         self._starters = starters
@@ -166,6 +171,7 @@ class HostRun:
 
     def _failed_to_start(self, member: _Member, ending: Exit) -> None:
         member.exit = ending
+        self._note_failure(member.plan.rank, ending)
         self._say("rank_failed_to_start", member.plan.rank, ending=ending)
 
     def _exited(self, member: _Member, ending: Exit) -> None:
@@ -173,10 +179,21 @@ class HostRun:
         member.exit = replace(ending, ended_by=self._ended_by.get(rank))
         if not member.exit.ok and member.exit.ended_by is None and is_full(self.directory):
             self._failed_on_full_disk |= {rank, *self.plan.child_ranks}
+        self._note_failure(rank, member.exit)
         if self.plan.child_ranks:
             self._launcher_exited(member.plan, member.exit)
         self._say("rank_exited", rank, pid=member.child.pid if member.child else None, ending=member.exit)
         self._note_ends()
+
+    def failure(self) -> tuple[int, Exit] | None:
+        """The rank that failed first, else one that was ended; None where all that have ended did so well."""
+        ended = ((rank, one.exit) for rank, one in self._members.items() if one.exit and not one.exit.ok)
+        return self._first_failure or next(ended, None)
+
+    def _note_failure(self, rank: int, ending: Exit) -> None:
+        if self._first_failure is None and not ending.ok and ending.ended_by is None:
+            self._first_failure = (rank, ending)
+            self.failed.set()
 
     def _launcher_exited(self, launcher: ProcessPlan, ending: Exit) -> None:
         text = ""

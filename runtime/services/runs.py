@@ -137,7 +137,7 @@ class Runs(Actor):
         Raises:
             NotFound: run_not_found, rank_not_found.
         """
-        found = self._find(run)
+        found = self.find(run)
         for rank in ranks or ():
             found.label(rank)
         count = await found.end(ranks, reason, grace_s)
@@ -176,7 +176,7 @@ class Runs(Actor):
         Raises:
             NotFound: run_not_found, rank_not_found.
         """
-        found = self._find(run)
+        found = self.find(run)
         chosen = found.ranks if ranks is None else ranks
         return tuple(
             found.read(rank, offsets.get(rank), None if rank in offsets else tail_bytes, max_bytes)
@@ -201,7 +201,7 @@ class Runs(Actor):
             NotFound: run_not_found, rank_not_found.
             InvalidArgument: the pattern is none.
         """
-        found = self._find(run)
+        found = self.find(run)
         chosen = found.ranks if ranks is None else ranks
         searches = [_Search(found, rank, offsets.get(rank, 0)) for rank in chosen]
         compiled = None if pattern is None else compile_pattern(pattern)
@@ -225,7 +225,7 @@ class Runs(Actor):
         Raises:
             NotFound: run_not_found.
         """
-        return self._find(run).processes(ranks)
+        return self.find(run).processes(ranks)
 
     @endpoint
     async def reserve_port(self) -> int:
@@ -251,13 +251,11 @@ class Runs(Actor):
         if (holder := self._ports.pop(port, None)) is not None:
             holder.close()
 
-    def close(self) -> None:
-        """Gives all ports back."""
-        for holder in self._ports.values():
-            holder.close()
-        self._ports.clear()
-
-    def _find(self, run: str) -> HostRun:
+    def find(self, run: str) -> HostRun:
+        """
+        Raises:
+            NotFound: run_not_found.
+        """
         if run not in self._runs:
             recent = ", ".join(list(self._runs)[-_RECENT:]) or "none"
             raise NotFound(
@@ -266,6 +264,12 @@ class Runs(Actor):
                 "Call list_runs.",
             )
         return self._runs[run]
+
+    def close(self) -> None:
+        """Gives all ports back."""
+        for holder in self._ports.values():
+            holder.close()
+        self._ports.clear()
 
 
 class _Search:

@@ -26,7 +26,7 @@ from .machine import (
     begin,
     step,
 )
-from .supervisor import Supervisor
+from .supervisor import Hands, Supervisor
 
 __all__ = [
     "Action",
@@ -38,6 +38,7 @@ __all__ = [
     "Event",
     "Failure",
     "GiveUp",
+    "Hands",
     "Restart",
     "RestartChild",
     "Start",

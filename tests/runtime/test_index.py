@@ -11,7 +11,9 @@ import pytest
 
 from milkweed.runtime.errors import Conflict, NotFound, Unavailable
 from milkweed.runtime.index import KEEPER, Index
-from milkweed.runtime.records import HostEvent, MeshSpec, RankView, RunView
+from milkweed.runtime.job_records import JobRequest, JobState, JobView, ReplicaView
+from milkweed.runtime.records import Exit, HostEvent, MeshSpec, RankView, RunView
+from milkweed.runtime.supervision import Failure
 
 SPEC = MeshSpec("a", 2, 2, workspace="/w")
 
@@ -106,6 +108,33 @@ def test_an_index_of_another_version_is_said_so(index: Index, tmp_path: Path) ->
     database.close()
     with pytest.raises(Unavailable, match="it has version 99, this Milkweed reads version"):
         Index(tmp_path / "index.sqlite")
+
+
+def test_an_index_from_before_there_were_jobs_is_taken_up(index: Index, tmp_path: Path) -> None:
+    view, _ = index.claim(SPEC)
+    database = sqlite3.connect(tmp_path / "index.sqlite")
+    database.executescript("DROP TABLE jobs; DROP TABLE job_ids; PRAGMA user_version = 2;")
+    database.close()
+    later = Index(tmp_path / "index.sqlite")
+    assert later.mesh(view.mesh) == view
+    assert later.new_job_id().startswith("job-")
+    later.close()
+
+
+def test_a_job_is_found_and_one_that_is_over_is_not_unfinished(index: Index) -> None:
+    def job(state: JobState, at: float) -> JobView:
+        failure = Failure("rank", "0 of run-a.1", exit=Exit(signal=9), tail=("bang",))
+        replicas = (ReplicaView(0, 1, 0, "run-a", "restarting", 1, run="run-a.1", failure=failure),)
+        return JobView(f"job-{state}", "mesh-a", state, "x", JobRequest(("x",), 1), replicas, at)
+
+    views = [job("running", 1.0), job("degraded", 2.0), job("failed", 3.0)]
+    for view in views:
+        index.put_job(view)
+    assert index.job("job-running") == views[0]
+    assert index.jobs("mesh-a") == tuple(reversed(views))
+    assert index.jobs("mesh-a", unfinished=True) == (views[1], views[0])
+    with pytest.raises(NotFound, match=r"job_not_found: no job 'job-x'; latest jobs: job-failed, "):
+        index.job("job-x")
 
 
 def test_a_directory_that_cannot_be_written_is_told_from_a_broken_index(

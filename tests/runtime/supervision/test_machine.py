@@ -231,6 +231,9 @@ class Histories(RuleBasedStateMachine):
                     assert not self.escalated, "an escalation is final"
                     assert not self.stopped, "so is a stop"
                     assert child not in self.alive, "two attempts of one child"
+                    if self.state.policy.strategy == "one_for_all":
+                        ending = [life for life in self.alive.values() if life.asked_to_end]
+                        assert not ending, "all have ended before one is started again"
                     self.alive[child] = Life(child, attempt)
                 case End(child, attempt):
                     assert self.alive[child].attempt == attempt
@@ -329,7 +332,7 @@ class Histories(RuleBasedStateMachine):
     @invariant()
     def it_is_never_stuck(self) -> None:
         if hasattr(self, "state") and not self.state.over and not self.alive:
-            assert self.state.wake is not None, "nothing lives, something is due, and nobody will wake it"
+            assert self.wake is not None, "nothing lives, something is due, and nobody will wake it"
 
     def teardown(self) -> None:
         """Whatever happened, everything that was started can be ended."""
