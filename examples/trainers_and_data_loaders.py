@@ -35,7 +35,7 @@ FEATURES = 16
 BATCH = 256
 
 # Inputs and targets. Arrays cross between procs from where they lie, beside the message. One-sided memory
-# goes here: a loader then hands out an RDMABuffer of each array, from which the trainer reads when it wants.
+# goes here: a loader then hands out an RDMABuffer of each array, from which trainers read when they want.
 Batch = tuple[np.ndarray, np.ndarray]
 
 

@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 
 from ..attach_records import AttachPlace, Controller
-from ..call import ActorRef, open_connection
+from ..call import ActorRef, Session, open_connection
 from ..errors import MilkweedError
 from ..node import Escalation, Node
 from ..supervision import Failure
@@ -42,6 +42,7 @@ class Attachments:
         self._node = here
         self._reporters: dict[str, _Reporter] = {}
         here.before_close(self._finish)
+        here.in_child(self._abandon)
 
     def add(self, place: AttachPlace) -> None:
         """From now on the mesh's keeper hears of failures; once a mesh. Any thread."""
@@ -60,6 +61,10 @@ class Attachments:
         if any(reporter.is_behind for reporter in self._reporters.values()):
             self._node.start(self._all_told()).get(_LAST_WORDS_S)
 
+    def _abandon(self) -> None:
+        for reporter in self._reporters.values():
+            reporter.abandon()
+
     async def _all_told(self) -> None:
         for reporter in self._reporters.values():
             await reporter.told.wait()
@@ -76,6 +81,7 @@ class _Reporter:
         self._known: list[Failure] = []
         self._new: deque[Failure] = deque()
         self._news = asyncio.Event()
+        self._session: Session | None = None
 
     @property
     def is_behind(self) -> bool:
@@ -87,6 +93,11 @@ class _Reporter:
             self.told.clear()
             self._news.set()
 
+    def abandon(self) -> None:
+        """In a forked child, which is not attached: the keeper is to see when its parent ends."""
+        if self._session is not None:
+            self._session.abandon()
+
     async def run(self) -> None:
         """For as long as the mesh is there."""
         from ..keeper.controllers import Controllers
@@ -95,6 +106,7 @@ class _Reporter:
             try:
                 peer = f"the keeper of {self._mesh}"
                 async with open_connection(self._keeper, role="controller", peer=peer) as session:
+                    self._session = session
                     keeper = session.actor(Controllers.__name__, Controllers)
                     async with anyio.create_task_group() as tasks:
                         known = tuple(self._known)

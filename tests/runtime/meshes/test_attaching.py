@@ -274,6 +274,38 @@ async def test_what_such_a_program_does_not_handle_degrades_the_mesh_too(mesh: M
     await in_state(mesh, "ready")
 
 
+FORKS = """
+    child = os.fork()
+    if child == 0:
+        os.read(0, 1)
+        os._exit(0)
+    print(child, flush=True)
+"""
+
+
+async def test_a_child_that_such_a_program_forked_does_not_stand_for_it(mesh: Mesh, places: Places) -> None:
+    script = program(f"{FORKS}    {LOSE_ONE}", "t")
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env=environment(places),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as controller:
+        assert controller.stdout is not None
+        assert controller.stdin is not None
+        try:
+            await anyio.to_thread.run_sync(controller.stdout.readline)
+            child = int(await anyio.to_thread.run_sync(controller.stdout.readline))
+            await in_state(mesh, "degraded")
+            controller.kill()
+            await in_state(mesh, "ready")
+            assert alive(child)
+        finally:
+            controller.kill()
+            controller.stdin.close()
+
+
 CODE = """
 from milkweed.runtime import MilkweedError, attach
 try:
