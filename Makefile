@@ -54,7 +54,7 @@ wheel: setup ## Build the wheel into dist/
 
 clean: ## Remove what builds and tools left, but not .venv
 	rm -rf build dist .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis
-	find server tools runtime src scripts tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+	find server tools runtime src scripts tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## Remove the virtual environments and the native module too
 	rm -rf .venv .venv-monarch runtime/_native*.so

@@ -100,7 +100,7 @@ class HostPlan:
     """What one host does in a run. `child_ranks` are ranks that a launcher (torchrun) starts itself.
 
     `reserved_port` is a port of this host (`Runs.reserve_port`) that is given back when the run ends; 0 for
-    none.
+    none. `interpreter` runs the script, whatever its `#!` line says; empty: that line does.
     """
 
     run: str
@@ -110,11 +110,16 @@ class HostPlan:
     script: str | None = None
     timeout_s: float | None = None
     reserved_port: int = 0
+    interpreter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What `run_on_mesh` was asked for, checked but not yet placed on hosts."""
+    """What `run_on_mesh` was asked for, checked but not yet placed on hosts.
+
+    `attach` makes it a controller: a Python program, where `attach()` gives the hosts of the mesh. Without
+    `ranks` it goes to the first host that is ready.
+    """
 
     argv: tuple[str, ...]
     launcher: Launcher = "spmd"
@@ -125,6 +130,7 @@ class RunRequest:
     timeout_s: float | None = None
     keep_going: bool = False
     warm: bool = True
+    attach: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +189,8 @@ class HostEvent:
     `proc_died` (exit; detail: whose it was; not where that was asked for);
     of a replica (note; run: its attempt's): `replica_started`, `replica_failed` (rank, exit),
     `replica_gave_up` and `replica_stopped` (detail: why), `replica_succeeded`;
-    of the keeper: `host_lost`, `host_silent`, and `mesh_` or `job_` with a state.
+    of the keeper: `host_lost`, `host_silent`, `failure_unhandled` (detail: what failed; run: of the
+    controller that did not handle it), and `mesh_` or `job_` with a state.
     `rank` is None where the event is not one rank's.
     """
 

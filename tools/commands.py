@@ -8,9 +8,17 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from ..runtime.errors import InvalidArgument
 
-__all__ = ["check_env", "check_launcher", "check_script", "split_command"]
+__all__ = [
+    "check_env",
+    "check_launcher",
+    "check_python_script",
+    "check_script",
+    "python_command",
+    "split_command",
+]
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_PYTHON = re.compile(r"python[\d.]*")
 _OPERATORS = {
     "|": "a pipe or ||",
     "&": "& or &&",
@@ -80,6 +88,41 @@ def check_script(script: str) -> str:
         raise InvalidArgument("invalid_argument", "the script is empty", "Pass its text, or a command.")
     if "\0" in script:
         raise InvalidArgument("invalid_argument", "the script has a NUL character", "Nothing was started.")
+    return script
+
+
+def python_command(argv: Sequence[str]) -> tuple[str, ...]:
+    """The command of a Python program with its interpreter in front, which is left out before a file.
+
+    Raises:
+        InvalidArgument: it is none.
+    """
+    if argv[0].endswith(".py"):
+        return ("python", *argv)
+    if _PYTHON.fullmatch(argv[0].rpartition("/")[2]) and len(argv) > 1:
+        return tuple(argv)
+    raise InvalidArgument(
+        "invalid_argument",
+        f"{argv[0][:120]!r} is no Python program, and a controller is one",
+        "Give command='controller.py ...' or 'python -m ...'; run_on_mesh runs anything else.",
+    )
+
+
+def check_python_script(script: str) -> str:
+    """The text of a Python program, as far as that can be seen: its interpreter is not known here.
+
+    Raises:
+        InvalidArgument: it is a file's name, or its `#!` line names another interpreter.
+    """
+    check_script(script)
+    first = script.split("\n", 1)[0]
+    what = ""
+    if first.startswith("#!") and "python" not in first:
+        what = f"the script is for {first[2:].strip()[:60]}, and a controller is a Python program"
+    elif re.fullmatch(r"\S+\.py", script.strip()):
+        what = f"the script is to be a program's text, and {script.strip()[:60]!r} is the name of a file"
+    if what:
+        raise InvalidArgument("invalid_argument", what, "Name a file by command='controller.py ...'.")
     return script
 
 

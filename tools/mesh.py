@@ -272,6 +272,11 @@ def _next(view: MeshView) -> str:
         return f"mesh_status(mesh={view.mesh!r}) until it is ready."
     if view.lease_left_s < 300:
         return f"extend_lease(mesh={view.mesh!r}, minutes=60): the lease ends soon."
+    if view.state == "degraded" and all(host.state == "ready" for host in view.hosts):
+        return (
+            "Its hosts are well: read_run_output of the run that did not handle a failure, and cancel_run if"
+            " it is of no use. The mesh is ready again when that has ended."
+        )
     if view.state == "degraded":
         return f"run_on_mesh with ranks on the hosts that are left, or release_mesh(mesh={view.mesh!r})."
     return f"run_on_mesh(mesh={view.mesh!r}, command=...)."

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from ..runtime.client import Mesh
 
 __all__ = [
+    "RUN_SECONDS_MAX",
     "WAIT_MAX_S",
     "absolute",
     "cancel_run",
     "list_runs",
     "read_run_output",
     "run_on_mesh",
+    "start_and_wait",
     "wait_for_run",
 ]
 
@@ -118,12 +120,17 @@ async def run_on_mesh(
         keep_going=options.keep_going,
         warm=options.warm,
     )
-    started = await found.start_run(request)
+    return await start_and_wait(call, found, request, wait_s)
+
+
+async def start_and_wait(call: Call, mesh: Mesh, request: RunRequest, wait_s: float) -> RunResult:
+    """Starts a run; its outcome at its end, or as it is after `wait_s`."""
+    started = await mesh.start_run(request)
     await call.report(0, None, f"{started.run} is running")
-    view = await found.wait_run(
+    view = await mesh.wait_run(
         started.run, until="end", pattern=None, timeout_s=min(wait_s, WAIT_MAX_S - _ANSWER_S)
     )
-    return await _outcome(found, view)
+    return await _outcome(mesh, view)
 
 
 @tool("run", read_only=True)

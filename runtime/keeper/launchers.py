@@ -6,10 +6,12 @@ so that a script cannot tell them apart; MASTER_ADDR is the first host's address
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from ..attach_records import ATTACH_VARIABLE, AttachPlace, encode_attach_place
 from ..errors import InvalidArgument
 from ..mesh import Extent, parse_selection
 from ..records import HostPlan, ProcessPlan, RunRequest
@@ -25,7 +27,8 @@ _OWN_OUTPUT = 'exec "$@" >>"$MILKWEED_RUN_DIR/rank-$RANK.out" 2>&1'
 class Placement:
     """Where a run goes: the mesh's extent, each host's address, and what `python` means there.
 
-    `cold`: why nothing there starts warm; None: it may.
+    `cold`: why nothing there starts warm; None: it may. `python_path` is what PYTHONPATH is there; `attach`
+    the mesh as controllers see it.
     """
 
     run: str
@@ -36,6 +39,8 @@ class Placement:
     path: str
     master_port: int = 0
     cold: str | None = None
+    python_path: str = ""
+    attach: AttachPlace | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,15 +211,22 @@ def _process(
         "MILKWEED_HOST": str(host),
         "MILKWEED_HOST_ADDRESS": place.addresses[host],
     }
+    if request.attach and place.attach is not None:
+        base[ATTACH_VARIABLE] = encode_attach_place(replace(place.attach, here=host))
     if place.addresses[host] == _LOOPBACK:
         # Hosts that share the machine meet on its loopback, whatever its host name resolves to.
         base["GLOO_SOCKET_IFNAME"] = "lo"
     cwd = request.cwd or place.workspace
+    variables = {**base, **env, **request.env}
+    if _interpreter(request, place):
+        # The script lies elsewhere, and its modules are in the directory that it runs in.
+        known = request.env.get("PYTHONPATH", place.python_path)
+        variables["PYTHONPATH"] = os.pathsep.join(filter(None, (cwd, known)))
     return ProcessPlan(
         rank,
         label,
         _resolve_python(argv, place),
-        {**base, **env, **request.env},
+        variables,
         cwd,
         place.cold if request.warm else "",
     )
@@ -223,7 +235,19 @@ def _process(
 def _host_plan(
     request: RunRequest, place: Placement, host: int, processes: Sequence[ProcessPlan]
 ) -> HostPlan:
-    return HostPlan(place.run, host, tuple(processes), (), request.script, request.timeout_s)
+    return HostPlan(
+        place.run,
+        host,
+        tuple(processes),
+        script=request.script,
+        timeout_s=request.timeout_s,
+        interpreter=_interpreter(request, place),
+    )
+
+
+def _interpreter(request: RunRequest, place: Placement) -> str:
+    """What runs the script of a controller; empty for any other run."""
+    return place.python if request.attach and request.script is not None else ""
 
 
 def _with_python(argv: tuple[str, ...]) -> tuple[str, ...]:

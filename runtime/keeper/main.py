@@ -15,6 +15,7 @@ import anyio
 from ..call import serve
 from ..index import Index
 from ..paths import Places
+from .controllers import Controllers
 from .hosts import Hosts
 from .jobbook import JobBook
 from .journal import Journal
@@ -61,10 +62,11 @@ async def run_keeper(mesh: str) -> None:
         runs = RunBook(mesh, index, journal)
         jobs = JobBook(mesh, index, journal, runs)
         keeper = MeshKeeper(view, paths, index, journal, hosts, runs, jobs)
-        control = RunControl(keeper, index, hosts, runs)
+        control = RunControl(keeper, paths, index, hosts, runs)
         replicas = ReplicaControl(keeper, index, hosts, jobs, runs, control)
+        controllers = Controllers(keeper, runs)
         reader = Reader(paths, hosts, runs)
-        actors = {type(actor).__name__: actor for actor in (keeper, control, replicas, reader)}
+        actors = {type(actor).__name__: actor for actor in (keeper, control, replicas, controllers, reader)}
         logger.info("keeping %s", mesh)
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_sigterm, group.cancel_scope)

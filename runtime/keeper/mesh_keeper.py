@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -67,6 +68,7 @@ class MeshKeeper(Actor):
         self._runs = runs
         self._jobs = jobs
         self._allocation = Allocation(view.mesh, view.spec, paths)
+        self._troubles: tuple[str, ...] = ()
         self._settled = anyio.Event()
         self.changing = anyio.Lock()
         self._given_back = anyio.Event()
@@ -188,7 +190,7 @@ class MeshKeeper(Actor):
             return
         link = self._hosts[host]
         if link.state in ("lost", "silent"):
-            self._say(f"host_{link.state}", f"host {host}: {link.reason}")
+            self.say(f"host_{link.state}", f"host {host}: {link.reason}")
         if link.state == "ready":
             self._hosts.returned()
         if link.state == "lost":
@@ -197,28 +199,45 @@ class MeshKeeper(Actor):
             self._jobs.host_lost(host, link.reason, time.time())
             tasks.start_soon(self._allocation.end_host, host)
         lost = self._hosts.in_state("lost")
-        silent = self._hosts.in_state("silent")
         if lost and self._view.state == "starting" and not self._allocation.resumed:
             # A mesh that was never whole is given back: nobody can have used it.
             reason = "; ".join(f"host {one.host}: {one.reason}" for one in lost[:3])
             tasks.start_soon(self._give_back, f"allocation_failed: {reason}")
-        elif lost or silent:
-            parts = [
-                f"host {format_ranks(one.host for one in group)} {words}: {group[0].reason}"
-                for words, group in (("lost", lost), ("does not answer", silent))
-                if group
-            ]
+        else:
+            self._judge()
+
+    def set_troubles(self, troubles: Sequence[str]) -> None:
+        """What is wrong besides the hosts, in words: the mesh is degraded while anything is."""
+        if self._troubles != tuple(troubles):
+            self._troubles = tuple(troubles)
+            if self._settled.is_set() and self._view.state != "released":
+                self._judge()
+
+    def _judge(self) -> None:
+        """Puts the mesh into the state that follows from its hosts and its troubles."""
+        groups = (
+            ("lost", self._hosts.in_state("lost")),
+            ("does not answer", self._hosts.in_state("silent")),
+        )
+        parts = [
+            f"host {format_ranks(one.host for one in group)} {words}: {group[0].reason}"
+            for words, group in groups
+            if group
+        ]
+        parts += self._troubles
+        if parts:
             self._put("degraded", "; ".join(parts))
         elif not self._hosts.in_state("starting"):
             self._put("ready", "")
 
-    def _say(self, kind: str, detail: str) -> None:
-        entry = partial(self._index.add_keeper_event, self._view.mesh, kind, detail=detail)
+    def say(self, kind: str, detail: str, run: str = "") -> None:
+        """Makes an event of what no host could tell."""
+        entry = partial(self._index.add_keeper_event, self._view.mesh, kind, run=run, detail=detail)
         self._journal.write((kind, detail), entry)
 
     def _put(self, state: MeshState, reason: str) -> None:
         if state != self._view.state:
-            self._say(f"mesh_{state}", reason)
+            self.say(f"mesh_{state}", reason)
         self._view = replace(self._view, state=state, reason=reason, hosts=self._hosts.views())
         self._journal.write("mesh", partial(self._index.put_mesh, self._view))
         if state != "starting":

@@ -15,9 +15,11 @@ import anyio
 import anyio.abc
 
 from ..actor import Actor, endpoint
+from ..attach_records import AttachedHost, AttachPlace
 from ..errors import InvalidArgument, MilkweedError, NotFound, Unavailable
 from ..index import Index
 from ..mesh import Extent, format_ranks
+from ..paths import MeshPaths
 from ..records import EndReason, HostPlan, RankView, RunRequest, RunView
 from ..services.runs import Runs
 from .hosts import Hosts
@@ -39,8 +41,11 @@ _TOO_MANY = f"more than {_MOST_WARM} hosts share this machine, each with starter
 
 
 class RunControl(Actor):
-    def __init__(self, keeper: MeshKeeper, index: Index, hosts: Hosts, runs: RunBook) -> None:
+    def __init__(
+        self, keeper: MeshKeeper, paths: MeshPaths, index: Index, hosts: Hosts, runs: RunBook
+    ) -> None:
         self._keeper = keeper
+        self._paths = paths
         self._index = index
         self._hosts = hosts
         self._runs = runs
@@ -74,6 +79,16 @@ class RunControl(Actor):
             python=python,
             path=os.pathsep.join((str(Path(python).parent), os.environ.get("PATH", os.defpath))),
             cold=_TOO_MANY if spec.hosts > _MOST_WARM else None,
+            python_path=os.environ.get("PYTHONPATH", ""),
+            attach=AttachPlace(
+                self._keeper.mesh.mesh,
+                str(self._paths.keeper_socket),
+                tuple(
+                    AttachedHost(view.name, str(self._paths.host_socket(view.host)))
+                    for view in self._hosts.views()
+                ),
+                run=run,
+            ),
         )
 
     @endpoint
@@ -86,6 +101,8 @@ class RunControl(Actor):
         """
         async with self._keeper.changing:
             self._keeper.require_live()
+            if request.attach and request.ranks is None:
+                request = replace(request, ranks=f"hosts={min(self._hosts.ready(), default=0)}")
             place = self.placement(self._index.new_run_id())
             plans = plan_run(request, place)
             self._hosts.require_ready(plan.host for plan in plans)

@@ -18,6 +18,7 @@ from .lifecycle import EndRanks, fold, is_over, lose_host, peers_to_end
 __all__ = ["RunBook"]
 
 _REMEMBERED = 50
+_WARNINGS = 5
 
 
 @dataclass(slots=True)
@@ -107,6 +108,12 @@ class RunBook:
         entry = self._entries[run]
         if not entry.view.reason:
             self._set(run, replace(entry.view, reason=reason))
+
+    def warn(self, run: str, warning: str) -> None:
+        """Adds to the warnings of a run, of which the first few stay. One that is not known has none."""
+        entry = self._entries.get(run)
+        if entry is not None and len(entry.view.warnings) < _WARNINGS:
+            self._set(run, replace(entry.view, warnings=(*entry.view.warnings, warning)))
 
     def close(self, reason: EndReason, at: float) -> None:
         """Whatever has not ended by now is lost with the mesh."""

@@ -127,8 +127,11 @@ def check_size(argv: Sequence[str], env: Mapping[str, str]) -> None:
         raise InvalidArgument("invalid_argument", what, "Pass it in a file, or use script for shell text.")
 
 
-def script_argv(path: Path, text: str) -> tuple[str, ...]:
-    """How to run a script: by its `#!` line, as the kernel reads it, else by bash with -e and pipefail."""
+def script_argv(path: Path, text: str, interpreter: str = "") -> tuple[str, ...]:
+    """How to run a script: by the interpreter, else by its `#!` line, as the kernel reads it, else by bash
+    with -e and pipefail."""
+    if interpreter:
+        return (interpreter, str(path))
     first = text.split("\n", 1)[0]
     words = first[2:].strip().split(None, 1) if first.startswith("#!") else []
     return (*(words or _DEFAULT_SHELL), str(path))

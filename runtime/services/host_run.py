@@ -110,7 +110,8 @@ class HostRun:
         """What is started: the plan's command, behind the script if the run is one."""
         if self.plan.script is None:
             return member.argv
-        return (*script_argv(self.directory / "script", self.plan.script), *member.argv)
+        start = script_argv(self.directory / "script", self.plan.script, self.plan.interpreter)
+        return (*start, *member.argv)
 
     async def start(self) -> None:
         """Starts every process; one that cannot be started is told as an event."""

@@ -81,7 +81,9 @@ class Runs(Actor):
         for process in plan.processes:
             cwd = self._context.resolve(process.cwd)
             env = environment(self._context, plan, process, os.environ)
-            argv = process.argv if plan.script is None else script_argv(Path("script"), plan.script)
+            argv = process.argv
+            if plan.script is not None:
+                argv = script_argv(Path("script"), plan.script, plan.interpreter)
             if (key := (argv[:1], cwd, env.get("PATH"))) not in checked:
                 checked.add(key)
                 check_directory(cwd)

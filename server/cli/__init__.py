@@ -19,6 +19,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS = {
     "serve": "serve MCP over standard input and output",
     "run": "run a command on a mesh and follow its output",
+    "controller": "run a Python program that controls a mesh, and follow its output",
     "status": "meshes and their runs",
     "logs": "output of a run",
     "stacks": "stacks of a run's ranks, grouped",

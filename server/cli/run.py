@@ -9,8 +9,7 @@ import sys
 import anyio
 
 from ...tools.results import MeshResult, RunResult
-from .following import follow
-from .printing import print_answer
+from .seeing_through import see_through
 from .session import Session, add_output_argument, run_session
 
 __all__ = ["add_arguments", "run"]
@@ -68,24 +67,4 @@ async def _run(session: Session, mesh: str, arguments: argparse.Namespace) -> in
         wait_s=0,
     )
     assert isinstance(started, RunResult)
-    try:
-        if arguments.output == "text":
-            await follow(await session.meshes.get(mesh), started.run)
-        outcome = await _end(session, started.run)
-    except anyio.get_cancelled_exc_class():
-        with anyio.CancelScope(shield=True):
-            await session.tool("cancel_run", run=started.run)
-        raise
-    if arguments.output == "json":
-        print_answer(outcome, "json")
-    else:
-        print(outcome.summary(), file=sys.stderr)
-    return 0 if outcome.state == "succeeded" else 1
-
-
-async def _end(session: Session, run_id: str) -> RunResult:
-    while True:
-        outcome = await session.tool("wait_for_run", run=run_id, timeout_s=40)
-        assert isinstance(outcome, RunResult)
-        if outcome.state not in ("queued", "running"):
-            return outcome
+    return await see_through(session, started, arguments.output)

@@ -23,7 +23,9 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"usage: milkweed {command}" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments", [[], ["nonsense"], ["call"], ["logs"], ["run"], ["serve", "--nope"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["nonsense"], ["call"], ["logs"], ["run"], ["controller", "demo"], ["serve", "--nope"]]
+)
 def test_a_wrong_command_line_is_refused(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)
@@ -91,6 +93,31 @@ def test_a_command_is_run_followed_and_given_back(cli: Cli) -> None:
     assert "from 0..1 of 2" in done.stdout
     assert "succeeded after" in done.stderr
     assert cli("status").stdout == "no meshes\n"
+
+
+CONTROLLER = """
+import sys
+from milkweed.runtime import attach
+print(sys.argv[1:], len(attach()))
+sys.exit(len(sys.argv) - 3)
+"""
+
+
+def test_a_controller_is_run_on_a_mesh_followed_and_the_mesh_kept(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "controller.py").write_text(CONTROLLER)
+    (tmp_path / "elsewhere").mkdir()
+    assert cli("call", "allocate_mesh", "name=demo", "hosts=2", "workspace=elsewhere").returncode == 0
+    done = cli("controller", "demo", "controller.py", "--steps", "5")
+    assert (done.returncode, done.stdout) == (0, "['--steps', '5'] 2\n"), done.stderr
+    assert "succeeded after" in done.stderr
+    failed = cli("controller", "-o", "json", "demo", "controller.py", "a", "b", "c")
+    assert failed.returncode == 1
+    assert json.loads(failed.stdout)["first_failure"]["exit"] == "exit 1"
+    refused = cli("controller", "demo", "README.md")
+    assert refused.returncode == 2
+    assert "is no Python program" in refused.stderr
+    assert cli("controller", "nope", "controller.py").stderr.startswith("mesh_not_found: ")
+    assert cli("release", "demo").returncode == 0
 
 
 def test_a_run_that_fails_fails_the_command(cli: Cli) -> None:

@@ -81,12 +81,12 @@ def test_the_default_toolsets_are_there() -> None:
 
 def test_toolsets_are_chosen_by_name() -> None:
     assert Registry.load("run, debug").toolsets == ("run", "debug")
-    assert Registry.load("default, train").toolsets == Registry.load("all").toolsets
+    assert Registry.load("default, train, program").toolsets == Registry.load("all").toolsets
 
 
 @pytest.mark.parametrize("toolsets", ["nonsense", "mesh,nonsense", "", ","])
 def test_an_unknown_toolset_is_refused(toolsets: str) -> None:
-    with pytest.raises(InvalidArgument, match="toolsets: mesh, run, files, debug, train"):
+    with pytest.raises(InvalidArgument, match="toolsets: mesh, run, files, debug, train, program"):
         Registry.load(toolsets)
 
 
@@ -105,7 +105,7 @@ def test_an_unknown_tool_names_the_nearest_and_what_could_be_had() -> None:
         NotFound, match=r"tool_not_found: no tool 'alocate_mesh'\. Did you mean allocate_mesh\?"
     ):
         loaded.find("alocate_mesh")
-    with pytest.raises(NotFound, match="More with serve --toolsets: run, files, debug, train"):
+    with pytest.raises(NotFound, match="More with serve --toolsets: run, files, debug, train, program"):
         loaded.find("stack_dump")
 
 

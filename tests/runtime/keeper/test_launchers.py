@@ -4,14 +4,21 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from milkweed.runtime.attach_records import (
+    ATTACH_VARIABLE,
+    AttachedHost,
+    AttachPlace,
+    decode_attach_place,
+)
 from milkweed.runtime.errors import InvalidArgument
 from milkweed.runtime.keeper.launchers import Placement, plan_run, ranks_of
 from milkweed.runtime.mesh import Extent
-from milkweed.runtime.records import RunRequest
+from milkweed.runtime.records import Launcher, RunRequest
 
 PLACE = Placement(
     run="run-a",
@@ -21,6 +28,10 @@ PLACE = Placement(
     python="/venv/bin/python",
     path="/venv/bin:/usr/bin",
     master_port=4711,
+    python_path="/lib",
+    attach=AttachPlace(
+        "mesh-a", "/s/k", (AttachedHost("a-0", "/s/h0"), AttachedHost("a-1", "/s/h1")), run="run-a"
+    ),
 )
 
 
@@ -58,6 +69,31 @@ def test_a_python_file_alone_is_run_by_python() -> None:
 def test_per_host_starts_one_on_each_host_and_single_one_in_all() -> None:
     assert ranks_of(plan_run(RunRequest(("x",), "per_host"), PLACE)) == ((0, 0), (1, 1))
     assert ranks_of(plan_run(RunRequest(("x",), "single", ranks="hosts=1"), PLACE)) == ((0, 1),)
+
+
+def test_a_controller_is_told_of_all_hosts_and_where_it_is() -> None:
+    (plan,) = plan_run(RunRequest(("python", "c.py"), "single", ranks="hosts=1", attach=True), PLACE)
+    told = decode_attach_place(plan.processes[0].env[ATTACH_VARIABLE])
+    assert PLACE.attach is not None
+    assert told == replace(PLACE.attach, here=1)
+    assert (plan.host, plan.interpreter) == (1, "")
+
+
+def test_no_other_run_is_a_controller() -> None:
+    launchers: tuple[Launcher, ...] = ("spmd", "per_host", "single")
+    for launcher in launchers:
+        for plan in plan_run(RunRequest(("x",), launcher), PLACE):
+            assert all(ATTACH_VARIABLE not in process.env for process in plan.processes)
+
+
+def test_the_script_of_a_controller_is_run_by_python_and_finds_modules_where_it_runs() -> None:
+    (plan,) = plan_run(RunRequest((), "single", script="import mine", cwd="/here", attach=True), PLACE)
+    assert plan.interpreter == "/venv/bin/python"
+    assert plan.processes[0].env["PYTHONPATH"] == "/here:/lib"
+    own = RunRequest((), "single", script="import mine", env={"PYTHONPATH": "/own"}, attach=True)
+    assert plan_run(own, PLACE)[0].processes[0].env["PYTHONPATH"] == "/work:/own"
+    other = plan_run(RunRequest((), "single", script="import mine"), PLACE)[0]
+    assert (other.interpreter, "PYTHONPATH" in other.processes[0].env) == ("", False)
 
 
 def test_torchrun_is_one_launcher_a_host_whose_children_are_the_ranks() -> None:
