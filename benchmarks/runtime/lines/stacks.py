@@ -69,7 +69,12 @@ class Measured(Program):
         if SIDE == "monarch":
             texts = await asyncio.gather(*(in_thread(_fetch, url) for url in self._urls))
         else:
-            texts = [str(await self._procs.stacks())]
+            from milkweed.tools.verdicts.stacks import group_stacks
+
+            groups = group_stacks(await self._procs.stacks())
+            texts = [" ".join(frame.function for frame in group.frames) for group in groups]
+            if len(groups) != 1 or len(groups[0].ranks) != _PROCS:
+                raise RuntimeError(f"not all of them are at one place: {texts}")
         places = sum(_PLACE in text for text in texts)
         if places != len(texts):
             raise RuntimeError(f"{places} of {len(texts)} dumps show where they wait: {texts[0][:300]}")
