@@ -73,7 +73,9 @@ def check_arguments(cls: type, name: str, args: tuple[Any, ...], kwargs: dict[st
     Raises:
         NotFound: endpoint_not_found. InvalidArgument: invalid_argument, with the signature.
     """
-    function = getattr(cls, name, None)
+    function: Any = getattr(cls, name, None)
+    if function is object.__init__:
+        function = _no_init  # object's own claims to take anything
     if function is None or (name != "__init__" and not getattr(function, _MARK, False)):
         known = ", ".join(sorted(_endpoints(cls))) or "none"
         raise NotFound(
@@ -87,9 +89,13 @@ def check_arguments(cls: type, name: str, args: tuple[Any, ...], kwargs: dict[st
     try:
         signature.bind(None, *args, **kwargs)
     except TypeError as error:
-        shown = ", ".join(str(one) for one in tuple(signature.parameters.values())[1:])
+        parameters = tuple(signature.parameters.values())[1:]
+        shown = signature.replace(parameters=parameters, return_annotation=signature.empty)
         raise InvalidArgument(
             "invalid_argument",
             f"{cls.__name__}.{name}: {error}",
-            f"Its signature is {name}({shown}).",
+            f"Its signature is {name}{shown}.",
         ) from None
+
+
+def _no_init(self: Actor) -> None: ...

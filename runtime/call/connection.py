@@ -56,6 +56,7 @@ class Connection:
         peer: str = "peer",
         max_payload: int = MAX_PAYLOAD,
         hello: dict[str, Any] | None = None,
+        handshake_s: float | None = HANDSHAKE_S,
     ) -> None:
         self.peer = peer
         self.peer_hello: dict[str, Any] = {}
@@ -66,6 +67,7 @@ class Connection:
         self._loop = loop
         self._handler = handler
         self._max_payload = max_payload
+        self._handshake_s = handshake_s
         self._pending: dict[int, OnReply] = {}
         self._calls = itertools.count(1)
         self._channel = Channel(sock, loop, self._heard, self._ended)
@@ -83,7 +85,8 @@ class Connection:
 
     def _begin(self) -> None:
         if not self.is_closed:
-            self._timer = self._loop.call_later(HANDSHAKE_S, self._not_greeted)
+            if self._handshake_s is not None:
+                self._timer = self._loop.call_later(self._handshake_s, self._not_greeted)
             self._channel.start()
 
     async def shaken(self) -> None:
@@ -210,7 +213,7 @@ class Connection:
         self._shaken.set_result(None)
 
     def _not_greeted(self) -> None:
-        self.close(f"no hello within {HANDSHAKE_S:.0f} s")
+        self.close(f"no hello within {self._handshake_s:.0f} s")
 
     def _ended(self, why: BaseException | None) -> None:
         self.is_closed = True
@@ -236,7 +239,7 @@ class Connection:
         if self.reason.startswith("no hello"):
             return Unavailable(
                 "deadline_exceeded",
-                f"{self.peer} did not say hello within {HANDSHAKE_S:.0f} s",
+                f"{self.peer} did not say hello within {self._handshake_s:.0f} s",
                 "It hangs or is stopped: see its state with ps.",
             )
         return self.lost()

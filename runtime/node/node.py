@@ -75,6 +75,7 @@ class Node:
                 handler=handler,
                 peer=peer,
                 hello={"id": self.id, "owner": handler is not None},
+                handshake_s=None,  # it may just be starting; should it never come up, its host says so
             )
             made.start()
             made.on_closed.append(partial(self._forget, address))
