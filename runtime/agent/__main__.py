@@ -3,8 +3,8 @@
 import argparse
 from pathlib import Path
 
+from .agent_step import agent_step
 from .forked import run_steps
-from .steps import agent_step
 
 
 def main() -> None:
