@@ -73,14 +73,22 @@ def main(argv: list[str]) -> int:
         sys.stderr.write(f"{error}\n")
         return 2
     log = Log(options.log)
-    with contextlib.suppress(PermissionError):  # it is one already
+    prepare()
+    agent = start(options.agent, log, {**os.environ, "MILKWEED_GUARD_PID": str(os.getpid())})
+    return CANNOT_START if agent is None else watch(agent, options, log)
+
+
+def prepare() -> None:
+    """Makes this process fit to be the agent's parent."""
+    with contextlib.suppress(PermissionError):  # it is a session leader already
         os.setsid()
     become_subreaper()
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, WAKE)
-    agent = start(options.agent, log, {**os.environ, "MILKWEED_GUARD_PID": str(os.getpid())})
-    if agent is None:
-        return CANNOT_START
+
+
+def watch(agent: int, options: Options, log: Log) -> int:
+    """Waits for the agent, ends what it left, and returns the guard's exit code."""
     log.say(f"agent {agent} started")
     status = None
     try:

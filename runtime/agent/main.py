@@ -28,19 +28,20 @@ from ..services.stacks import Stacks
 from .children import open_children
 from .config import AgentConfig
 from .context import HostContext
+from .forked import ForkedStarter
 from .lease import LeaseHolder
 from .parent import watch_guard
 from .spool import Spool
 
-__all__ = ["run_agent"]
+__all__ = ["run_agent", "warm_modules"]
 
 logger = logging.getLogger(__name__)
 
 END_GRACE_S = 2.0
 
 
-async def run_agent(config_file: Path) -> None:
-    """Serves one host until it ends."""
+async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> None:
+    """Serves one host until it ends; `forked` starts its procs."""
     config = from_json(AgentConfig, json.loads(config_file.read_text()))
     directory = Path(config.directory)
     lease = LeaseHolder(directory / "lease.json", config.lease_s)
@@ -57,11 +58,11 @@ async def run_agent(config_file: Path) -> None:
             spool=spool,
         )
         context.temporary.mkdir(mode=0o700, exist_ok=True)
-        modules = _warm_modules()
+        modules = warm_modules()
         async with (
             Runs.open(context, warm_modules=modules) as runs,
             Replicas.open(context, runs) as replicas,
-            Procs.open(context, Path(config.socket), modules=modules) as procs,
+            Procs.open(context, Path(config.socket), modules=modules, forked=forked) as procs,
         ):
             host = Host(context, lease, replicas, procs)
             services = (host, runs, replicas, procs, Files(context), Stacks(context, runs, procs))
@@ -83,7 +84,7 @@ async def run_agent(config_file: Path) -> None:
     spool.close()
 
 
-def _warm_modules() -> tuple[str, ...]:
+def warm_modules() -> tuple[str, ...]:
     """What starters import; without any, as by default, every run starts cold.
 
     A starter holds what it has imported for the life of its host (some 200 MB for torch), and each simulated

@@ -6,12 +6,12 @@ For one machine, real processes, simulated hosts.
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from ..agent.config import AgentConfig
+from ..agent.host_command import agent_command, guard_command
 from ..call import Session, open_connection
 from ..codec import to_json
 from ..paths import MeshPaths
@@ -19,8 +19,6 @@ from ..records import MeshSpec
 from ..schedulers import HostPlace
 
 __all__ = ["EmbeddedEngine", "host_command"]
-
-_GUARD = Path(__file__).parent.parent / "agent" / "guard.py"
 
 
 def host_command(
@@ -34,8 +32,8 @@ def host_command(
     path = directory / "config.json"
     path.write_text(json.dumps(to_json(config)))
     epilogues = [word for command in leave for word in ("--epilogue", json.dumps(command))]
-    guard = [sys.executable, "-I", "-S", str(_GUARD), "--log", str(directory / "guard.log"), *epilogues, "--"]
-    return [*guard, *enter, sys.executable, "-m", "milkweed.runtime.agent", "--config", str(path)]
+    guard = guard_command("--log", str(directory / "guard.log"), *epilogues)
+    return [*guard, *enter, *agent_command(path)]
 
 
 class EmbeddedEngine:

@@ -19,11 +19,14 @@ from ..names import quoted
 from ..records import MeshSpec
 from . import namespaces
 from .base import HostHandle, HostPlace, SchedulerView
+from .forking import HostOrder, fork_hosts
 from .processes import HOST_MARK, end_all, marked, start_time, wait_gone
 
 __all__ = ["LocalScheduler"]
 
 MAX_PROCS = 512
+# Fewer are executed as fast.
+_FORKED_FROM = 4
 _LOOPBACK = "127.0.0.1"
 _END_GRACE_S = 5.0
 _OPTIONS = {"isolation": ("none", "namespaces")}
@@ -77,12 +80,13 @@ class LocalScheduler:
     ) -> tuple[HostHandle, ...]:
         await self.give_back(mesh, spec, ())
         try:
-            return tuple(
-                _start_host(mesh, place, command(place))
-                for place in (_place(mesh, spec, host, directory(host)) for host in range(spec.hosts))
-            )
-        except OSError as error:
-            await self.give_back(mesh, spec, ())
+            places = [_place(mesh, spec, host, directory(host)) for host in range(spec.hosts)]
+            return await _start_hosts(places, [_order(mesh, place, command(place)) for place in places])
+        except BaseException as error:
+            with anyio.CancelScope(shield=True):
+                await self.give_back(mesh, spec, ())
+            if not isinstance(error, OSError):
+                raise
             raise Unavailable(
                 "allocation_failed", f"a host cannot be started: {error}", "Free the disk or mend the path."
             ) from None
@@ -118,10 +122,26 @@ def _place(mesh: str, spec: MeshSpec, host: int, directory: Path) -> HostPlace:
     )
 
 
-def _start_host(mesh: str, place: HostPlace, command: Sequence[str]) -> HostHandle:
+def _order(mesh: str, place: HostPlace, command: Sequence[str]) -> HostOrder:
     env = {**os.environ, HOST_MARK: _host_id(mesh, place.host)}
-    pid = spawn_daemon(command, env=env, log=place.directory / "agent.log")
-    return HostHandle(place.host, place.name, place.address, pid, start_time(pid) or 0)
+    return HostOrder(tuple(command), env, place.directory / "agent.log")
+
+
+async def _start_hosts(places: Sequence[HostPlace], orders: Sequence[HostOrder]) -> tuple[HostHandle, ...]:
+    """
+    Raises:
+        OSError: one cannot be started; others may have been.
+    """
+    started = await fork_hosts(orders) if len(orders) >= _FORKED_FROM else None
+    if started is None:
+        started = []
+        for order in orders:
+            pid = spawn_daemon(order.argv, env=order.env, log=order.log)
+            started.append((pid, start_time(pid) or 0))
+    pairs = zip(places, started, strict=True)
+    return tuple(
+        HostHandle(place.host, place.name, place.address, pid, began) for place, (pid, began) in pairs
+    )
 
 
 def _isolated(spec: MeshSpec) -> bool:

@@ -26,6 +26,7 @@ from ..actor import Actor, endpoint
 from ..agent.capping import CapPolicy, OutputCap
 from ..agent.children import Child
 from ..agent.context import HostContext
+from ..agent.forked import ForkedStarter
 from ..agent.starter import Starters
 from ..errors import Conflict, InvalidArgument, Unavailable
 from ..names import quoted
@@ -108,6 +109,7 @@ class Procs(Actor):
         host_socket: Path,
         *,
         modules: Sequence[str] = (),
+        forked: ForkedStarter | None = None,
         command: tuple[str, ...] = COMMAND,
     ) -> AsyncIterator[Procs]:
         """The procs service for the length of the block; procs that are left at its end are ended at once.
@@ -115,13 +117,19 @@ class Procs(Actor):
         Args:
             host_socket: that of the agent; the sockets of procs lie beside it.
             modules: what procs find imported when they start warm.
+            forked: the starter that this process has forked, if it has.
             command: what a proc is, behind its interpreter.
         """
         async with anyio.create_task_group() as tasks:
             cap = OutputCap(CapPolicy())
             mark = {"MILKWEED_HOST_ID": context.instance}
             starters = Starters(
-                context.children, tasks, context.directory / "proc-starters", mark, modules=modules
+                context.children,
+                tasks,
+                context.directory / "proc-starters",
+                mark,
+                modules=(command[1], *modules),
+                forks=None if forked is None else forked.open(context.children),
             )
             procs = cls(context, host_socket, tasks, starters, cap, command)
             tasks.start_soon(cap.run)

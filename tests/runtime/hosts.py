@@ -107,7 +107,7 @@ async def open_host(directory: Path, cap: OutputCap | None = None) -> AsyncItera
 
 @dataclass(frozen=True)
 class GuardedHost:
-    """A harness agent under a real guard."""
+    """A harness agent under a real guard, with its starter of procs."""
 
     directory: Path
     mesh: str
@@ -115,6 +115,7 @@ class GuardedHost:
     agent: int
     runs: ActorRef[Runs]
     address: Path
+    starter: int
 
     def events(self) -> tuple[HostEvent, ...]:
         return Spool.read(self.directory / "spool.jsonl")
@@ -150,7 +151,8 @@ async def open_guarded(directory: Path, *options: str, cap: int = 64 << 20) -> A
         agent = next(pid for pid, process in table.items() if process.parent == guard.pid)
         async with open_connection(address, role="keeper") as connection:
             runs = connection.actor("Runs", Runs).within(DEADLINE_S)
-            yield GuardedHost(directory, mesh, guard, agent, runs, address)
+            (starter,) = (one.pid for one in ptree.snapshot().values() if one.parent == agent)
+            yield GuardedHost(directory, mesh, guard, agent, runs, address, starter)
     finally:
         guard.kill()
         guard.wait()

@@ -86,10 +86,10 @@ async def test_independent_ranks_go_on_when_asked(mesh: Mesh) -> None:
 async def test_a_cancelled_run_ends_with_all_it_started(mesh: Mesh) -> None:
     script = "trap '' TERM; sleep 1000 & setsid sleep 1000 & sleep 1000"
     run = (await mesh.start_run(RunRequest((), script=script, launcher="per_host"))).run
-    await eventually(lambda: len(of_mesh(mesh.id)) >= 2 * 2 + 2 * 4)
+    await eventually(lambda: len(of_mesh(mesh.id)) >= 2 * 3 + 2 * 4)
     view = await mesh.cancel_run(run, grace_s=0.1)
     assert view.state == "cancelled"
-    assert len(of_mesh(mesh.id)) == 4
+    assert len(of_mesh(mesh.id)) == 6
     assert (await mesh.cancel_run(run)).state == "cancelled"
 
 
@@ -185,7 +185,7 @@ async def test_two_clients_that_allocate_at_once_get_one_mesh(places: Places, tm
             group.start_soon(allocate, one)
             group.start_soon(allocate, two)
         assert found[0] == found[1]
-        assert len(of_mesh(found[0])) == 4
+        assert len(of_mesh(found[0])) == 6
         mesh = await one.get(found[0])
         run = (await mesh.start_run(RunRequest(SLEEP))).run
         assert (await (await two.get(found[0])).cancel_run(run)).state == "cancelled"

@@ -88,7 +88,7 @@ async def test_daemons_end_with_their_run_also_without_its_marks(
     run = await mesh.start_run(RunRequest((), script=leaving_daemons(nap)))
     assert (await mesh.wait_run(run.run, timeout_s=20)).state == "succeeded"
     await eventually(lambda: with_argument(nap) == [])
-    assert len(of_mesh(mesh.id)) == 2
+    assert len(of_mesh(mesh.id)) == 3
 
 
 @pytest.mark.timeout(900)

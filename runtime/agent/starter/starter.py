@@ -169,7 +169,13 @@ async def _receive(channel: socket.socket, timeout_s: float) -> dict[str, Any]:
 
 
 def _encode(request: WarmRequest) -> bytes:
-    fields = {"argv": request.argv, "env": dict(request.env), "script": request.script, "fds": request.fds}
+    fields = {
+        "argv": request.argv,
+        "env": dict(request.env),
+        "script": request.script,
+        "cwd": request.key.cwd,
+        "fds": request.fds,
+    }
     return json.dumps(fields).encode()
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.abc
@@ -41,6 +42,21 @@ class Started:
     how: str
 
 
+class Forks(Protocol):
+    """A starter that is there already, for some requests only. See `Starter`."""
+
+    def fits(self, request: WarmRequest) -> bool: ...
+
+    async def fork(
+        self,
+        children: Children,
+        request: WarmRequest,
+        output: int,
+        on_exit: OnExit,
+        wanted: Callable[[], bool],
+    ) -> Child | None: ...
+
+
 @dataclass(slots=True)
 class _Entry:
     """What is known of a key. `starter` can fork; `unfit` says that none ever will, and why."""
@@ -53,7 +69,7 @@ class _Entry:
 
 
 class Starters:
-    """Its background work lives in `tasks`.
+    """Its background work lives in `tasks`. What `forks` can fork, if there is one, it does.
 
     `quiet_s` is how long a new starter holds back, not to compete with the run that asked for it.
     """
@@ -66,6 +82,7 @@ class Starters:
         marks: Mapping[str, str],
         *,
         modules: Sequence[str] = ("torch",),
+        forks: Forks | None = None,
         quiet_s: float = _QUIET_S,
     ) -> None:
         self._children = children
@@ -74,6 +91,7 @@ class Starters:
         self._marks = dict(marks)
         self._modules = tuple(modules)
         self._quiet_s = quiet_s
+        self._forks = forks
         self._entries: dict[Key, _Entry] = {}
         self._importing = anyio.Lock()
         self._changed = anyio.Event()
@@ -136,6 +154,8 @@ class Starters:
     async def _fork(
         self, request: WarmRequest, output: int, on_exit: OnExit, wanted: Callable[[], bool]
     ) -> Child | None:
+        if self._forks is not None and self._forks.fits(request):
+            return await self._forks.fork(self._children, request, output, on_exit, wanted)
         entry = self._ask(request)
         if entry.starter is None:
             raise Cold(entry.unfit or "the starter of such runs is not ready yet")

@@ -5,7 +5,6 @@ python -m tests.runtime.agent.harness DIRECTORY SOCKET MESH [CAP_BYTES]
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from pathlib import Path
@@ -15,6 +14,8 @@ import anyio
 from milkweed.runtime.agent.capping import CapPolicy, OutputCap
 from milkweed.runtime.agent.children import open_children
 from milkweed.runtime.agent.context import HostContext
+from milkweed.runtime.agent.forked import ForkedStarter, Step, fork_starter, run_steps
+from milkweed.runtime.agent.main import warm_modules
 from milkweed.runtime.agent.parent import watch_guard
 from milkweed.runtime.agent.spool import Spool
 from milkweed.runtime.call import serve
@@ -25,14 +26,23 @@ from milkweed.runtime.services.stacks import Stacks
 STAND_IN = ("-m", "tests.runtime.stand_in_proc")
 
 
-async def main(directory: Path, socket: Path, mesh: str, cap: int = 64 << 20) -> None:
-    modules = tuple(filter(None, os.environ.get("MILKWEED_WARM_MODULES", "").split(",")))
+def start(*words: str) -> Step | None:
+    forked = fork_starter(STAND_IN, warm_modules())
+    if not isinstance(forked, ForkedStarter):
+        return forked
+    directory, socket, mesh, *cap = words
+    anyio.run(main, forked, Path(directory), Path(socket), mesh, *map(int, cap))
+    return None
+
+
+async def main(forked: ForkedStarter, directory: Path, socket: Path, mesh: str, cap: int = 64 << 20) -> None:
+    modules = warm_modules()
     spool = Spool(directory / "spool.jsonl")
     async with open_children() as children:
         context = HostContext(mesh, 0, "host-0", "127.0.0.1", directory, str(directory), children, spool)
         async with (
             Runs.open(context, OutputCap(CapPolicy(cap, cap // 8)), warm_modules=modules) as runs,
-            Procs.open(context, socket, modules=modules, command=STAND_IN) as procs,
+            Procs.open(context, socket, modules=modules, forked=forked, command=STAND_IN) as procs,
             anyio.create_task_group() as tasks,
         ):
             stop = anyio.Event()
@@ -56,4 +66,4 @@ async def main(directory: Path, socket: Path, mesh: str, cap: int = 64 << 20) ->
 
 
 if __name__ == "__main__":
-    anyio.run(main, Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], *map(int, sys.argv[4:]))
+    run_steps(lambda: start(*sys.argv[1:]))

@@ -142,7 +142,7 @@ async def test_a_daemon_without_marks_ends_behind_the_last_proc_or_run(
     (one, _) = await owner.spawn("a", "b")
     code = "import os; answer = os.popen('setsid env -i sleep 99 >&2 & echo $!').read().strip()"
     daemon = int(ask(one, code))
-    await until(lambda: b"sleep" in Path(f"/proc/{daemon}/cmdline").read_bytes())
+    await until(lambda: Path(f"/proc/{daemon}/cmdline").read_bytes().startswith(b"sleep"))
     await owner.end("a")
     assert alive(daemon)
     await owner.end("b")

@@ -8,71 +8,21 @@ replaced by a cold start.
 from __future__ import annotations
 
 import atexit
-import fcntl
 import gc
 import json
 import os
-import socket
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .files import Files, is_importable
 from .image import take_image
 from .interpreter import reconfigure
 from .mending import mend
+from .requests import Refused, Request
 
-__all__ = ["Inherited", "Request", "become"]
-
-
-class Refused(Exception):
-    """Why this run cannot start warm."""
-
-
-class Request:
-    """One run that is asked for, by descriptors: what it is, its output, and a channel to the agent.
-
-    The `others` are for the run itself.
-    """
-
-    def __init__(self, payload: int, output: int, channel: int, others: Sequence[int]) -> None:
-        self.payload = payload
-        self.output = output
-        self.channel = socket.socket(fileno=channel)
-        self.others = others
-        self.middle = 0
-
-    def answer(self, message: Mapping[str, object]) -> None:
-        """Raises OSError when the agent does not listen any more."""
-        self.channel.send(json.dumps(message).encode())
-
-    def close(self) -> None:
-        for fd in (self.payload, self.output, *self.others):
-            os.close(fd)
-        self.channel.close()
-
-    def place(self, numbers: Sequence[int]) -> None:
-        """Gives the others the numbers that the run knows them by.
-
-        Raises:
-            Refused: a number is taken.
-        """
-        if not numbers:
-            return
-        above = max(numbers) + 1
-        if self.channel.fileno() in numbers:
-            here = self.channel.detach()
-            self.channel = socket.socket(fileno=fcntl.fcntl(here, fcntl.F_DUPFD_CLOEXEC, above))
-            os.close(here)
-        lifted = [fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, above) for fd in self.others]
-        for fd in self.others:
-            os.close(fd)
-        for fd, number in zip(lifted, numbers, strict=True):
-            if _is_open(number):
-                raise Refused(f"its descriptor {number} is in use")
-            os.dup2(fd, number)
-            os.close(fd)
+__all__ = ["Inherited", "become", "introduce", "read_plan", "take_over"]
 
 
 class Inherited:
@@ -99,9 +49,21 @@ class Inherited:
 
 def become(request: Request, inherited: Inherited, enter_run: Callable[[], None]) -> None:
     """Returns as the run; `enter_run` is what the hook does for one."""
+    introduce(request, lambda: _prepare(request, inherited))
+    for name in inherited.modules:
+        del sys.modules[name]
+    enter_run()
+    gc.enable()
+
+
+def introduce(request: Request, prepare: Callable[[], None]) -> None:
+    """Returns once the agent has this process for its child and lets it run; else the process ends here.
+
+    What `prepare` raises is why it cannot start warm.
+    """
     try:
         try:
-            _prepare(request, inherited)
+            prepare()
             _wait_for_agent(request)
             answer: dict[str, object] = {"pid": os.getpid(), "start_time": _start_time()}
         except Exception as error:
@@ -113,15 +75,20 @@ def become(request: Request, inherited: Inherited, enter_run: Callable[[], None]
     except BaseException:
         os._exit(0)
     request.channel.close()
-    for name in inherited.modules:
-        del sys.modules[name]
-    enter_run()
-    gc.enable()
 
 
 def _prepare(request: Request, inherited: Inherited) -> None:
-    plan = _read(request.payload)
+    plan = read_plan(request)
     _check(plan, inherited.files, inherited.home)
+    take_over(request, plan, inherited.added)
+    reconfigure(plan["argv"], inherited.offset)
+    mend()
+    # With __main__ frozen to the end, finalizers of globals would not run.
+    atexit.register(gc.unfreeze)
+
+
+def take_over(request: Request, plan: Mapping[str, Any], added: Mapping[bytes, bytes]) -> None:
+    """Session, output, descriptors, command line and environment of the plan become this process's."""
     os.setsid()
     for fd in (1, 2):
         os.dup2(request.output, fd)
@@ -129,11 +96,7 @@ def _prepare(request: Request, inherited: Inherited) -> None:
     request.place(plan["fds"])
     argv = [os.fsencode(word) for word in plan["argv"]]
     env = {os.fsencode(name): os.fsencode(value) for name, value in plan["env"].items()}
-    take_image(argv, env, inherited.added)
-    reconfigure(plan["argv"], inherited.offset)
-    mend()
-    # With __main__ frozen to the end, finalizers of globals would not run.
-    atexit.register(gc.unfreeze)
+    take_image(argv, env, added)
 
 
 def _wait_for_agent(request: Request) -> None:
@@ -142,11 +105,12 @@ def _wait_for_agent(request: Request) -> None:
         time.sleep(0.0002)
 
 
-def _read(payload: int) -> dict[str, Any]:
-    with open(payload, "rb") as file:
+def read_plan(request: Request) -> dict[str, Any]:
+    """What is asked for; to be read once."""
+    with open(request.payload, "rb") as file:
         file.seek(0)
-        request: dict[str, Any] = json.load(file)
-        return request
+        plan: dict[str, Any] = json.load(file)
+        return plan
 
 
 def _check(plan: Mapping[str, Any], files: Files, home: str) -> None:
@@ -163,14 +127,6 @@ def _check(plan: Mapping[str, Any], files: Files, home: str) -> None:
         first = home if script is None else os.path.dirname(os.path.realpath(script))
         if shadowed := files.shadowed(first):
             raise Refused(f"{shadowed} beside the script has the name of a module that is imported already")
-
-
-def _is_open(fd: int) -> bool:
-    try:
-        os.fstat(fd)
-    except OSError:
-        return False
-    return True
 
 
 def _start_time() -> int:

@@ -17,6 +17,14 @@ _ADDRESSES = (
 )
 
 
+# Made before any fork: a child that makes such things writes to many pages that it would share.
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.sbrk.restype = ctypes.c_void_p
+_LIBC.sbrk.argtypes = [ctypes.c_ssize_t]
+_ENVIRON = ctypes.c_void_p.in_dll(_LIBC, "environ")
+_KEEP = ctypes.PYFUNCTYPE(None, ctypes.py_object)(("Py_IncRef", ctypes.pythonapi))
+
+
 class _MmMap(ctypes.Structure):
     """The kernel's `struct prctl_mm_map`."""
 
@@ -43,7 +51,7 @@ def take_image(argv: Sequence[bytes], env: Mapping[bytes, bytes], added: Mapping
     area = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     area.write(arguments + b"".join(text + b"\0" for text in variables))
     begin = ctypes.addressof(ctypes.c_char.from_buffer(area))
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(area))  # for as long as the process lives
+    _KEEP(area)  # for as long as the process lives
     _set_environ(begin + len(arguments), variables)
     _tell_kernel(begin, len(arguments), sum(map(len, variables)) + len(variables))
     os.environ._data.clear()  # type: ignore[attr-defined]
@@ -58,13 +66,11 @@ def _set_environ(address: int, variables: Sequence[bytes]) -> None:
     for at, text in enumerate(variables):
         pointers[at] = address
         address += len(text) + 1
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(pointers))
-    ctypes.c_void_p.in_dll(ctypes.CDLL(None), "environ").value = ctypes.addressof(pointers)
+    _KEEP(pointers)
+    _ENVIRON.value = ctypes.addressof(pointers)
 
 
 def _tell_kernel(arguments: int, arguments_size: int, variables_size: int) -> None:
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.sbrk.restype = ctypes.c_void_p
     with open("/proc/self/stat", "rb") as file:
         fields = [b"", b"", *file.read().rpartition(b")")[2].split()]  # numbered as in proc(5), less one
     start_code, end_code, start_stack = (int(fields[at - 1]) for at in (26, 27, 28))
@@ -87,6 +93,6 @@ def _tell_kernel(arguments: int, arguments_size: int, variables_size: int) -> No
         _NO_EXE,
     )
     size = ctypes.c_ulong(ctypes.sizeof(map_))
-    map_.brk = libc.sbrk(ctypes.c_ssize_t(0))  # nothing may allocate between this and the call
-    if libc.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(map_), size, ctypes.c_ulong(0)) != 0:
+    map_.brk = _LIBC.sbrk(0)  # nothing may allocate between this and the call
+    if _LIBC.prctl(_PR_SET_MM, _PR_SET_MM_MAP, ctypes.byref(map_), size, ctypes.c_ulong(0)) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_MM_MAP)")

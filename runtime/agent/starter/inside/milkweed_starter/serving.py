@@ -7,23 +7,17 @@ import importlib
 import importlib.util
 import json
 import os
-import select
 import socket
 import sys
 from collections.abc import Callable
 from typing import Any
 
-from .becoming import Inherited, Request, become
+from .becoming import Inherited, become
 from .files import Files, distribution_of
 from .interpreter import offset_of_encoding, reconfigure
+from .requests import count_threads, fork_all, receive, refuse_all
 
 __all__ = ["install"]
-
-_BUFFER = 4096
-_LEAST_FDS, _MOST_FDS = 3, 11
-# The ranks of a run are asked for one by one, and are to be forked together.
-_BATCH = 32
-_TOGETHER_S = 0.001
 
 
 def install(enter_run: Callable[[], None], loaded: set[str]) -> None:
@@ -64,14 +58,14 @@ def _serve(channel: socket.socket, enter_run: Callable[[], None], loaded: set[st
     inherited = Inherited(files, added, home, offset)
     _say(channel, {"ready": True})
     while True:
-        requests = _receive(channel)
-        if _threads() != 1:
+        requests = receive(channel)
+        if count_threads() != 1:
             os._exit(1)
         # Here and not in the children: what is looked at is copied, and that once.
         changed = files.changed()
         if changed:
-            _refuse(requests, changed)
-        mine = None if changed else _fork(requests)
+            refuse_all(requests, changed)
+        mine = None if changed else fork_all(requests)
         if mine is not None:
             break
         for request in requests:
@@ -123,7 +117,7 @@ def _settle() -> int:
     _, status = os.waitpid(child, 0)
     if status != 0:
         raise RuntimeError(f"this Python ({sys.version.split()[0]}) does not take a new command line")
-    if _threads() != 1:
+    if count_threads() != 1:
         raise RuntimeError("its imports leave threads behind")
     return offset
 
@@ -145,52 +139,11 @@ def _state() -> tuple[object, ...]:
     return (known, tuple(sys.flags), sys.getfilesystemencoding(), sys.getfilesystemencodeerrors())
 
 
-def _fork(requests: list[Request]) -> Request | None:
-    """Forks a child for each request; returns one in that child, and None here.
-
-    A process in the middle forks them and ends, which makes them the agent's children.
-    """
-    middle = os.fork()
-    if middle:
-        os.waitpid(middle, 0)
-        return None
-    for request in requests:
-        request.middle = os.getpid()
-        if os.fork() == 0:
-            return request
-    os._exit(0)
-
-
-def _refuse(requests: list[Request], changed: str) -> None:
-    for request in requests:
-        request.answer({"refused": f"{changed} has changed since it was imported", "stale": True})
-
-
-def _receive(channel: socket.socket) -> list[Request]:
-    """What is asked for: at least one, and those that come with it."""
-    requests = [_receive_one(channel)]
-    while len(requests) < _BATCH and select.select([channel], [], [], _TOGETHER_S)[0]:
-        requests.append(_receive_one(channel))
-    return requests
-
-
-def _receive_one(channel: socket.socket) -> Request:
-    message, fds, _, _ = socket.recv_fds(channel, _BUFFER, _MOST_FDS)
-    if not message or len(fds) < _LEAST_FDS:
-        os._exit(0)  # the agent has ended, or wants no more of us
-    payload, output, answers, *others = fds
-    return Request(payload, output, answers, others)
-
-
 def _say(channel: socket.socket, message: dict[str, object]) -> None:
     try:
         channel.send(json.dumps(message).encode())
     except OSError:
         os._exit(0)
-
-
-def _threads() -> int:
-    return len(os.listdir("/proc/self/task"))
 
 
 def _environment_of_exec() -> dict[bytes, bytes]:

@@ -1,0 +1,26 @@
+"""The agent as a step: it forks its starter of procs first, while it has one thread."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import anyio
+
+from .forked import ForkedStarter, Step, fork_starter
+from .forked.inherited import Inherited
+from .main import run_agent, warm_modules
+
+__all__ = ["PROC_COMMAND", "agent_step"]
+
+PROC_COMMAND = ("-m", "milkweed.runtime.proc")
+
+
+def agent_step(config_file: Path, inherited: Inherited | None = None) -> Step | None:
+    """Serves one host until it ends. In a process that its starter forks: returns at once what that is."""
+    forked = fork_starter(PROC_COMMAND, warm_modules(), inherited)
+    if not isinstance(forked, ForkedStarter):
+        return forked
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    anyio.run(run_agent, config_file, forked)
+    return None

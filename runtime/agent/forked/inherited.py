@@ -1,0 +1,83 @@
+"""What is imported before the forks, and what procs take from it."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import os
+import sys
+import types
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from ..hook_protocol import HOOK_DIRECTORY
+from ..starter.inside.milkweed_starter.files import Files
+from ..starter.inside.milkweed_starter.requests import count_threads
+
+__all__ = ["Inherited", "inherit", "settle"]
+
+_PACKAGE = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Inherited:
+    """Of one process that forks procs `python -m MODULE`: `code` is that of its `__main__`.
+
+    `path` is `sys.path` without what a process's own directory and variables put there.
+    """
+
+    module: str
+    code: types.CodeType
+    spec: ModuleSpec
+    files: Files
+    path: tuple[str, ...]
+
+
+def inherit(module: str, modules: Sequence[str]) -> Inherited:
+    """Imports what procs need, and `modules` as far as they are there.
+
+    Raises:
+        Exception: whatever an import raises.
+    """
+    files = Files(sys.path)
+    spec = importlib.util.find_spec(module)
+    if spec is not None and spec.submodule_search_locations is not None:
+        importlib.import_module(f"{module}.main")
+        spec = importlib.util.find_spec(f"{module}.__main__")
+    code = None if spec is None or spec.loader is None else spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
+    if spec is None or code is None:
+        raise ImportError(f"there is no module {module}")
+    for name in modules:
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        raise RuntimeError("importing torch has made a GPU context")
+    files.note_modules(set())
+    return Inherited(module, code, spec, files, _common_path())
+
+
+def settle() -> None:
+    """Makes this process fit to fork.
+
+    Raises:
+        RuntimeError: its imports left threads behind.
+    """
+    gc.collect()
+    gc.disable()  # what is freed from now on would leave holes in pages that children share
+    gc.freeze()
+    child = os.fork()  # threads of libraries that know fork (OpenBLAS) end with the first one
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    if count_threads() != 1:
+        raise RuntimeError("its imports leave threads behind")
+
+
+def _common_path() -> tuple[str, ...]:
+    own = {os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
+    own |= {os.getcwd(), "", str(HOOK_DIRECTORY)}
+    return tuple(entry for entry in sys.path if entry not in own)

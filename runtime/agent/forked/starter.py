@@ -1,0 +1,180 @@
+"""The starter of procs that an agent forks from itself, before it has a thread or a loop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import anyio
+
+from ..children import Child, Children, OnExit
+from ..ptree import read_process
+from ..starter.command_line import Cold
+from ..starter.early import early_variables
+from ..starter.inside.milkweed_starter.requests import Request, count_threads, fork_all, receive, refuse_all
+from ..starter.interpreters import find_interpreter
+from ..starter.key import Key, WarmRequest
+from ..starter.starter import Stale, Starter
+from .inherited import Inherited, inherit, settle
+from .proc import become_proc
+from .steps import Step
+
+__all__ = ["ForkedStarter", "Forks", "fork_starter"]
+
+logger = logging.getLogger(__name__)
+
+_READY_S = 20.0
+# A child of ours takes these by itself.
+_TAKEN = frozenset(("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"))
+# What an interpreter reads; the rest is read by what it may import.
+_OF_PYTHON = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_TUNABLES", "HOME")
+
+
+@dataclass(frozen=True, slots=True)
+class ForkedStarter:
+    """As the agent has it. `command` is what it forks, behind the interpreter."""
+
+    pid: int
+    start_time: int
+    channel: socket.socket
+    command: tuple[str, ...]
+    modules: tuple[str, ...]
+
+    def open(self, children: Children) -> Forks | None:
+        """None where it has ended. Its channel is the block's of `children`, and ends with it."""
+        self.channel.setblocking(False)
+        forks = Forks(self)
+        try:
+            child = children.adopt(self.pid, self.start_time, lambda _child, _exit: forks.close())
+            key = Key(sys.executable, find_interpreter(sys.executable, {}, "/"), (), "/", ())
+        except (OSError, Cold) as error:
+            logger.warning("procs will not be forked by our own starter: %s", error)
+            self.channel.close()
+            return None
+        forks.starter = Starter(key, child, self.channel)
+        return forks
+
+
+class Forks:
+    """Forks procs, once it has imported and for as long as it lives."""
+
+    def __init__(self, forked: ForkedStarter) -> None:
+        self.starter: Starter | None = None
+        self._forked = forked
+        self._ready = False
+        self._getting_ready = anyio.Lock()
+
+    def fits(self, request: WarmRequest) -> bool:
+        """Whether such a process can be forked: our interpreter, and nothing that it had to read earlier."""
+        key = request.key
+        return (
+            self.starter is not None
+            and request.argv[1:] == self._forked.command
+            and not key.flags
+            and _place(key.interpreter.path) == _place(sys.executable)
+            and self._early(request.env) == self._early(os.environ)
+        )
+
+    def _early(self, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+        early = (pair for pair in early_variables(env) if pair[0] not in _TAKEN)
+        return tuple(pair for pair in early if self._forked.modules or pair[0].startswith(_OF_PYTHON))
+
+    async def fork(
+        self,
+        children: Children,
+        request: WarmRequest,
+        output: int,
+        on_exit: OnExit,
+        wanted: Callable[[], bool],
+    ) -> Child | None:
+        """As `Starter.fork`, whose errors it has; waits until it can."""
+        async with self._getting_ready:
+            starter = self.starter
+            if starter is None:
+                raise Cold("the starter has ended")
+            if not self._ready:
+                await starter.wait_ready(_READY_S)
+                self._ready = True
+        try:
+            return await starter.fork(children, request, output, on_exit, wanted)
+        except Stale:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """It ends, once nobody waits for it."""
+        if self.starter is not None:
+            self.starter.close()
+            self.starter = None
+
+
+def fork_starter(
+    command: tuple[str, ...], modules: Sequence[str], inherited: Inherited | None = None
+) -> ForkedStarter | Step:
+    """Forks it; returns a step in each process that it forks in its turn.
+
+    To be called while this process has one thread and no event loop.
+
+    Args:
+        command: `-m` and a module.
+        modules: what procs find imported.
+        inherited: where that has been imported already.
+    """
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ours.close()
+            request, found = _serve(theirs, command[1], modules, inherited)
+        except BaseException as error:
+            _say(theirs, {"unfit": f"{type(error).__name__}: {error}"})
+            os._exit(1)
+        return partial(become_proc, request, found)
+    theirs.close()
+    process = read_process(pid)
+    return ForkedStarter(pid, process.start_time if process else 0, ours, command, tuple(modules))
+
+
+def _serve(
+    channel: socket.socket, module: str, modules: Sequence[str], inherited: Inherited | None
+) -> tuple[Request, Inherited]:
+    """Returns in each child, with what it is to be."""
+    if inherited is None:
+        inherited = inherit(module, modules)
+        settle()
+    _say(channel, {"ready": True})
+    while True:
+        requests = receive(channel)
+        if count_threads() != 1:
+            os._exit(1)
+        changed = inherited.files.changed()
+        if changed:
+            refuse_all(requests, changed)
+        mine = None if changed else fork_all(requests)
+        if mine is not None:
+            break
+        for request in requests:
+            request.close()
+    channel.close()
+    for request in requests:
+        if request is not mine:
+            request.close()
+    return mine, inherited
+
+
+def _say(channel: socket.socket, message: Mapping[str, object]) -> None:
+    try:
+        channel.send(json.dumps(message).encode())
+    except OSError:
+        os._exit(0)
+
+
+def _place(python: str) -> tuple[str, str]:
+    """Which installation it is, and which environment."""
+    return os.path.realpath(python), os.path.realpath(os.path.dirname(python))
