@@ -53,13 +53,12 @@ class Attachments:
             return
         controller = Controller(self._node.id, os.getpid(), place.run)
         reporter = self._reporters[place.keeper] = _Reporter(controller, Path(place.keeper), place.mesh)
-        self._node.part(Escalation, Escalation).add_hook(reporter.unhandled)
+        self._node.part(Escalation, Escalation).add_listener(reporter.unhandled)
         self._node.start(reporter.run())
 
     def _finish(self) -> None:
         """A failure may be what ends the program: it is told all the same."""
-        if any(reporter.is_behind for reporter in self._reporters.values()):
-            self._node.start(self._all_told()).get(_LAST_WORDS_S)
+        self._node.start(self._all_told()).get(_LAST_WORDS_S)
 
     def _abandon(self) -> None:
         for reporter in self._reporters.values():
@@ -75,6 +74,7 @@ class _Reporter:
 
     def __init__(self, controller: Controller, keeper: Path, mesh: str) -> None:
         self.told = asyncio.Event()
+        self.told.set()
         self._controller = controller
         self._keeper = keeper
         self._mesh = mesh
@@ -82,10 +82,6 @@ class _Reporter:
         self._new: deque[Failure] = deque()
         self._news = asyncio.Event()
         self._session: Session | None = None
-
-    @property
-    def is_behind(self) -> bool:
-        return bool(self._new)
 
     def unhandled(self, failure: Failure) -> None:
         if len(self._known) + len(self._new) < _MOST:

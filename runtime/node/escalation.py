@@ -23,6 +23,7 @@ class Escalation:
     def __init__(self, _here: Node) -> None:
         self._parent: Connection | None = None
         self._hooks: list[Callable[[Failure], Any]] = []
+        self._listeners: list[Callable[[Failure], None]] = []
 
     def adopted_by(self, parent: Connection) -> None:
         """Our owner speaks over this connection."""
@@ -30,6 +31,10 @@ class Escalation:
 
     def add_hook(self, hook: Callable[[Failure], Any]) -> None:
         self._hooks.append(hook)
+
+    def add_listener(self, listener: Callable[[Failure], None]) -> None:
+        """It hears of what no hook handled either."""
+        self._listeners.append(listener)
 
     def tell_owner(self, method: str, *args: Any) -> bool:
         """Sends our owner a message; False where there is none."""
@@ -40,22 +45,26 @@ class Escalation:
         return True
 
     def escalate(self, failure: Failure) -> None:
-        """Nobody here handled it. At the root it is told to the hooks, and ends nothing."""
+        """No `__supervise__` here handled it. At the root it is told to the hooks, and ends nothing."""
         if self.tell_owner("escalated", failure):
             return
-        logger.warning("nobody handled: %s", failure.summary())
+        handled = False
         for hook in self._hooks:
             try:
-                hook(failure)
+                handled |= hook(failure) is True
             except Exception:
                 logger.exception("a hook for failures raised")
+        if not handled:
+            for listener in self._listeners:
+                listener(failure)
+            logger.warning("nobody handled: %s", failure.summary())
 
 
 def on_unhandled(hook: Callable[[Failure], Any]) -> None:
     """Calls `hook` with every failure that reaches this process and that no `__supervise__` handled.
 
-    It runs on the node's thread and is to be quick. Without any, such failures are logged; a controller is
-    never ended by them.
+    It runs on the node's thread and is to be quick. One that returns True has handled it; else the failure is
+    logged, and a mesh that this program is attached to is degraded. The program is never ended by it.
     """
     here = node()
     here.loop.call_soon_threadsafe(here.part(Escalation, Escalation).add_hook, hook)

@@ -197,6 +197,18 @@ async def test_a_failure_that_is_handled_is_no_trouble_of_the_mesh(mesh: Mesh) -
     assert "mesh_degraded" not in kinds
 
 
+@pytest.mark.parametrize(("answer", "told"), [(True, 0), (None, 1)])
+async def test_the_program_itself_may_handle_a_failure(mesh: Mesh, answer: object, told: int) -> None:
+    hook = f"on_unhandled(lambda failure: (failed.set(), {answer!r})[1])"
+    lost = "os.kill(pids[1], signal.SIGKILL); await asyncio.to_thread(failed.wait)"
+    run = await started(mesh, program(f"import threading; failed = threading.Event(); {hook}; {lost}"))
+    assert (await ended(mesh, run.run)).state == "succeeded"
+    kinds = [one.event.kind for one in await mesh.events()]
+    assert kinds.count("failure_unhandled") == told
+    assert kinds.count("proc_died") == 1
+    await in_state(mesh, "ready")
+
+
 async def test_a_keeper_that_comes_back_knows_the_failure_again(mesh: Mesh) -> None:
     run = await started(mesh, program(LOSE_ONE))
     await in_state(mesh, "degraded")
