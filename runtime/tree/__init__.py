@@ -1,19 +1,27 @@
-"""Calls of many ranks over a tree of hosts: who passes what on, in what order it is taken, how it is gathered.
+"""Calls of many ranks over a tree of hosts: who passes what on, in what order it is taken and gathered.
 
-The sender's end is `tree_call.py`, a relay's `relay.py`; `routing`, `envelope`, `order` and `combine` are pure.
+A sender has `trees.py`, a relay `relay.py`, who is called `inbox.py`; `routing`, `envelope`, `order` and
+`combine` are pure.
 """
 
 from .combine import Operation, check_operation, combine, finished
-from .envelope import Envelope, numbered, read_numbered
+from .envelope import Answer, Envelope, Header, Status, numbered, read_numbered, unpack
 from .inbox import Inbox, Route, is_relayed, send_outcome
 from .routing import Branch, branches
+from .trees import Plan, Routes, Trees
 
 __all__ = [
+    "Answer",
     "Branch",
     "Envelope",
+    "Header",
     "Inbox",
     "Operation",
+    "Plan",
     "Route",
+    "Routes",
+    "Status",
+    "Trees",
     "branches",
     "check_operation",
     "combine",
@@ -22,4 +30,5 @@ __all__ = [
     "numbered",
     "read_numbered",
     "send_outcome",
+    "unpack",
 ]

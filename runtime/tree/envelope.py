@@ -75,7 +75,7 @@ def read_numbered(rest: memoryview) -> tuple[Envelope, memoryview]:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """Of a message to a relay. `slot` names a branch; the first message that uses a slot anew has it.
+    """Of a message to relays, the same for all of them.
 
     `previous` is that of all positions but those in `others`. Answers are sent on after `flush_s` at the
     latest. `operation` is that of a reduction, as the caller pickled it.
@@ -87,8 +87,6 @@ class Header:
     done: int
     now: int
     flush_s: float = 0.0
-    slot: int = 0
-    branch: Branch | None = None
     others: Mapping[int, int] = field(default_factory=dict)
     operation: bytes = b""
 
@@ -97,20 +95,18 @@ class Header:
         return Envelope(self.number, previous, self.done, self.now)
 
 
-def relayed(header: Header, message: Pickled) -> Pickled:
+def relayed(header: Header, slot: int, branch: Branch | None, message: Pickled) -> Pickled:
+    """To the relay of a branch; `slot` names it on its connection, where the first message to use a slot
+    anew has the branch itself.
+    """
     body, buffers = message
-    head = pickle.dumps(
-        (
-            *(header.mode, header.number, header.previous, header.done, header.now),
-            *(header.flush_s, header.slot, header.branch, header.others, header.operation),
-        ),
-        5,
-    )
+    fields = (header.mode, header.number, header.previous, header.done, header.now, header.flush_s)
+    head = pickle.dumps((slot, branch, *fields, header.others, header.operation), 5)
     return b"".join((_RELAYED, _LENGTH.pack(len(head)), head, body)), buffers
 
 
-def read_header(rest: memoryview) -> tuple[Header, memoryview]:
-    """Of what follows the address of a message to a relay.
+def read_header(rest: memoryview) -> tuple[int, Branch | None, Header, memoryview]:
+    """Slot, branch, header and message, of what follows the address of a message to a relay.
 
     Raises:
         ProtocolError: it is none.
@@ -118,7 +114,8 @@ def read_header(rest: memoryview) -> tuple[Header, memoryview]:
     try:
         (length,) = _LENGTH.unpack_from(rest)
         at = _LENGTH.size + length
-        return Header(*pickle.loads(rest[_LENGTH.size : at])), rest[at:]
+        slot, branch, *fields = pickle.loads(rest[_LENGTH.size : at])
+        return slot, branch, Header(*fields), rest[at:]
     except Exception:
         raise _unreadable("a message to a relay") from None
 

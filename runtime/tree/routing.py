@@ -39,18 +39,20 @@ class Branch:
 def branches(
     addresses: Sequence[ProcAddress],
     *,
+    among: Sequence[int] | None = None,
     fan_out: int = FAN_OUT,
     most_own: int = MOST_OWN,
     avoid: Collection[int] = (),
 ) -> tuple[Branch, ...]:
     """The relays that the caller itself sends to, `fan_out` at most, with all below them.
 
-    There is one relay a host, or one for each `most_own` of its ranks where it has more; none of `avoid`
-    (positions), unless there is no other.
+    Of the addresses only those at the positions `among` are taken, where it is given. There is one relay a
+    host, or one for each `most_own` of its ranks where it has more; none of `avoid` (positions), unless there
+    is no other.
     """
     by_host: dict[str, list[int]] = {}
-    for position, address in enumerate(addresses):
-        by_host.setdefault(address.host, []).append(position)
+    for position in range(len(addresses)) if among is None else among:
+        by_host.setdefault(addresses[position].host, []).append(position)
     groups = [
         tuple(positions[start : start + most_own])
         for positions in by_host.values()
