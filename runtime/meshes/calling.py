@@ -157,8 +157,8 @@ _NOTHING = b"\x80\x05N."
 
 
 def settled_as(frame: WireFrame, label: str, why: str) -> Outcome:
-    """Of an error while we end a call: an endpoint that was cancelled answers with nothing, and what we wanted
-    is what happened.
+    """Of an error while we end a call: an endpoint that was cancelled answers with nothing, and then what we
+    wanted is what happened.
     """
     if bytes(frame.body) != _NOTHING:
         return frame

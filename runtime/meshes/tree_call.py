@@ -35,13 +35,13 @@ _LOST = ("connection_lost", "proc_lost")
 class _TreeSend:
     """What is sent to the relays of a plan, and who of each branch is settled."""
 
-    def __init__(self, node: Node, plan: Plan, header: Header, message: Pickled, count: int) -> None:
+    def __init__(self, node: Node, plan: Plan, header: Header, message: Pickled) -> None:
         self._node = node
         self._trees = node.part(Trees, Trees)
         self._plan = plan
         self._header = header
         self._message = message
-        self._missing = count
+        self._missing = len(plan.positions)
         self._lock = threading.Lock()
         self._settled: set[int] = set()
         self._branches: dict[int, tuple[Connection, int]] = {}
@@ -126,7 +126,6 @@ class TreeCall(_TreeSend):
         label: str,
         addresses: Sequence[ProcAddress],
         plan: Plan,
-        positions: Sequence[int],
         message: Pickled,
         on_outcome: Callable[[int, Outcome], None],
         explain: Explain | None = None,
@@ -136,15 +135,14 @@ class TreeCall(_TreeSend):
         on_combined: OnCombined | None = None,
     ) -> None:
         header = node.part(Trees, Trees).header(
-            "reduce" if operation else "call", plan.sockets, flush_s=flush_s, operation=operation
+            "reduce" if operation else "call", plan, flush_s=flush_s, operation=operation
         )
-        super().__init__(node, plan, header, message, len(positions))
+        super().__init__(node, plan, header, message)
         self._label = label
         self._addresses = addresses
         self._on_outcome = on_outcome
         self._explain = explain
         self._on_combined = on_combined
-        self._positions = positions
         self._why = ""
         self._end_one: Callable[[MeshCall], None] = MeshCall.cancel
         self._all = asyncio.Event()
@@ -173,7 +171,7 @@ class TreeCall(_TreeSend):
             async with asyncio.timeout(ANSWERS_S):
                 await self._all.wait()
         # Relays may be in no state to pass on a cancel, or an answer.
-        self._ask([position for position in self._positions if position not in self._settled])
+        self._ask([position for position in self._plan.positions if position not in self._settled])
 
     def _ask(self, positions: Sequence[int]) -> None:
         with self._lock:
@@ -233,11 +231,8 @@ class TreeCall(_TreeSend):
 class TreeTell(_TreeSend):
     """A message without answers; `sent` is done when it has left for all ranks, or raises why for one not."""
 
-    def __init__(
-        self, node: Node, addresses: Sequence[ProcAddress], plan: Plan, message: Pickled
-    ) -> None:
-        header = node.part(Trees, Trees).header("tell", plan.sockets)
-        super().__init__(node, plan, header, message, len(plan.sockets))
+    def __init__(self, node: Node, addresses: Sequence[ProcAddress], plan: Plan, message: Pickled) -> None:
+        super().__init__(node, plan, node.part(Trees, Trees).header("tell", plan), message)
         self.sent: Future[None] = Future()
         self._addresses = addresses
         self._error: MilkweedError | None = None

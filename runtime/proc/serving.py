@@ -74,6 +74,7 @@ class Serving:
         self._listener.close()
         self._control.abandon()
         self.actors.abandon()
+        self.relay.abandon()
 
     def _accept(self) -> None:
         if (sock := accepted(self._listener)) is not None:

@@ -4,7 +4,7 @@ A sender has `trees.py`, a relay `relay.py`, who is called `inbox.py`; `routing`
 `combine` are pure.
 """
 
-from .combine import Operation, check_operation, combine, finished
+from .combine import Operation, check_operation, combine, finished, packed_operation
 from .envelope import Answer, Envelope, Header, Status, numbered, read_numbered, unpack
 from .inbox import Inbox, Route, is_relayed, send_outcome
 from .routing import Branch, branches
@@ -28,6 +28,7 @@ __all__ = [
     "finished",
     "is_relayed",
     "numbered",
+    "packed_operation",
     "read_numbered",
     "send_outcome",
     "unpack",

@@ -12,14 +12,16 @@ host by host, commutative too. Arrays and tensors are combined element by elemen
 from __future__ import annotations
 
 import operator
+import pickle
 import sys
 from collections.abc import Callable, Sequence
 from functools import reduce
 from typing import Any, Literal, TypeAlias
 
 from ..errors import InvalidArgument
+from ..pickling import dumps, loads
 
-__all__ = ["Operation", "check_operation", "combine", "finished"]
+__all__ = ["Operation", "check_operation", "combine", "finished", "packed_operation", "read_operation"]
 
 Operation: TypeAlias = Literal["sum", "min", "max", "mean"] | Callable[[Any, Any], Any]
 
@@ -37,6 +39,19 @@ def check_operation(operation: object) -> None:
             f"{operation!r:.60} is no reduction",
             f"Give one of {', '.join(_NAMES)}, or a function of two values.",
         )
+
+
+def packed_operation(operation: Operation) -> bytes:
+    """As it is sent to relays. Raises InvalidArgument: unpicklable."""
+    body, buffers = dumps(operation)
+    return pickle.dumps((body, [bytes(buffer) for buffer in buffers]), 5)
+
+
+def read_operation(packed: bytes) -> Operation:
+    """Raises whatever unpickling raises."""
+    body, buffers = pickle.loads(packed)
+    operation: Operation = loads(body, [memoryview(buffer) for buffer in buffers])
+    return operation
 
 
 def combine(operation: Operation, values: Sequence[Any]) -> Any:

@@ -18,7 +18,7 @@ from ..errors import MilkweedError, ProtocolError, Unavailable
 from ..node import Node
 from ..pickling import Pickled, dumps, loads
 from ..wire import SAME_VERSION, Kind, WireFrame
-from .combine import combine
+from .combine import combine, read_operation
 from .envelope import Answer, Header, Status, numbered, pack, read_header, unpack
 from .line import BEAT_S, TreeLine, open_line
 from .routing import Branch
@@ -46,6 +46,11 @@ class Relay:
         source = self._sources.get(connection)
         if source is not None and (passing := source.passing.get(call)) is not None:
             passing.cancel()
+
+    def abandon(self) -> None:
+        """In a forked child: lets go of the parent's connections."""
+        for connection in self._sources:
+            connection.abandon()
 
     def ended(self, connection: Connection) -> None:
         """What is under way below is left to those who run it: somebody may ask them for it directly."""
@@ -310,7 +315,7 @@ class _Passing:
                 ranks, value = value if one.status is Status.COMBINED else ((one.position,), value)
                 positions += ranks
                 values.append(value)
-            total = combine(loads(self._header.operation), values)
+            total = combine(read_operation(self._header.operation), values)
             body, buffers = dumps((tuple(positions), total))
             return [Answer(positions[0], Status.COMBINED, body, tuple(buffers))]
         except Exception as error:

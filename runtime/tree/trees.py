@@ -22,10 +22,12 @@ _PLANS = 64
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How some ranks are reached: their procs' sockets by position, and the relays that the caller sends to."""
+    """How ranks are reached: their procs' sockets by position, the relays that the caller sends to, and the
+    positions that those reach."""
 
     sockets: tuple[str, ...]
     branches: tuple[Branch, ...]
+    positions: Sequence[int]
 
 
 class Routes:
@@ -70,13 +72,15 @@ class Trees:
         among: Sequence[int] | None = None,
     ) -> Plan:
         sockets = tuple(address.socket for address in addresses)
-        tree = branches(
-            addresses, among=among, fan_out=self.fan_out, most_own=self.most_own, avoid=avoid
-        )
-        return Plan(sockets, tree)
+        tree = branches(addresses, among=among, fan_out=self.fan_out, most_own=self.most_own, avoid=avoid)
+        return Plan(sockets, tree, range(len(sockets)) if among is None else tuple(among))
+
+    def open_line(self, socket: str) -> TreeLine | None:
+        """The connection to a relay, where there is one."""
+        return self._lines.get(socket)
 
     def line(self, socket: str) -> TreeLine:
-        """The connection to a relay. Raises Unavailable: connection_lost."""
+        """The connection to a relay, made if there is none. Raises Unavailable: connection_lost."""
         found = self._lines.get(socket)
         if found is not None and not found.connection.is_closed:
             return found
@@ -86,11 +90,10 @@ class Trees:
                 found = self._lines[socket] = TreeLine(self._node, self._node.id, socket, self.patience_s)
             return found
 
-    def header(
-        self, mode: Mode, sockets: Sequence[str], *, flush_s: float = 0.0, operation: bytes = b""
-    ) -> Header:
-        """Numbers a message to the procs at `sockets`; it is open until `finished`."""
+    def header(self, mode: Mode, plan: Plan, *, flush_s: float = 0.0, operation: bytes = b"") -> Header:
+        """Numbers a message to all that a plan reaches; it is open until `finished`."""
         sent = self._node.sent_by_tree
+        sockets = [plan.sockets[position] for position in plan.positions]
         with self._lock:
             now = time.monotonic_ns()
             number = self._last = max(now, self._last + 1)
@@ -99,7 +102,7 @@ class Trees:
             self._open[number] = None
             done = next(iter(self._open))
         most = previous[0] if previous else 0
-        others = {at: one for at, one in enumerate(previous) if one != most}
+        others = {at: one for at, one in zip(plan.positions, previous, strict=False) if one != most}
         return Header(mode, number, most, done, now, flush_s, others, operation)
 
     def arrived(self, number: int, socket: str) -> None:
