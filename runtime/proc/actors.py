@@ -24,7 +24,7 @@ from ..addresses import read_address
 from ..call import Connection
 from ..errors import MilkweedError, NotFound, ProtocolError, Unavailable
 from ..pickling import dumps
-from ..tree import Inbox, is_relayed, read_numbered
+from ..tree import Inbox, is_relayed, read_numbered, standing
 from ..wire import SAME_VERSION, Kind, WireFrame
 from .calls import NumberedCall, ServedCall
 from .context import ActorContext, enter
@@ -42,7 +42,6 @@ _MOST_EARLY = 4096
 
 _ORPHAN_S = 3.0
 _DOUBTFUL_S = 2.0
-_YOUNG_NS = 60 * 10**9
 _MOST_NUMBERS = 4096
 
 RawHandler = Callable[[Connection, WireFrame, memoryview], None]
@@ -230,24 +229,22 @@ class Actors:
         if inbox is None:
             inbox = source.inbox = Inbox(self._last_numbers.pop(source.origin, 0))
         inbox.done(envelope.done)
-        up = time.monotonic_ns() - self._since
         if envelope.number and inbox.order.knows(envelope.number):
             if frame.kind is Kind.CALL:
                 again = inbox.again(envelope.number, (connection, frame.call))
                 if isinstance(again, NumberedCall):
                     sender.calls[frame.call] = again
             return
-        if envelope.number and envelope.now - envelope.number > up:
+        stands = standing(envelope, inbox.order.last, time.monotonic_ns() - self._since)
+        if stands == "too old":
             self._refuse(connection, frame, _restarted())
             return
         take = self._to_take(sender, inbox, frame, envelope.number, message)
-        missing = envelope.previous
-        if missing > inbox.order.last and envelope.now - missing > up:
-            _take_all(inbox.order.give_up(missing))  # it was sent to a process that was here before
+        if stands == "follows":
+            _take_all(inbox.order.give_up(envelope.previous))
         _take_all(inbox.order.arrived(envelope, take))
-        if missing > inbox.order.last and envelope.now - missing > up - _YOUNG_NS:
-            # This process began about when that was sent: it may have gone to the one before it.
-            self._loop.call_later(_DOUBTFUL_S, lambda: _take_all(inbox.order.give_up(missing)))
+        if stands == "may await":
+            self._loop.call_later(_DOUBTFUL_S, lambda: _take_all(inbox.order.give_up(envelope.previous)))
 
     def _to_take(
         self, sender: Sender, inbox: Inbox, frame: WireFrame, number: int, message: memoryview

@@ -5,7 +5,7 @@ A sender has `trees.py`, a relay `relay.py`, who is called `inbox.py`; `routing`
 """
 
 from .combine import Operation, check_operation, combine, finished, packed_operation
-from .envelope import Answer, Envelope, Header, Status, numbered, read_numbered, unpack
+from .envelope import Answer, Envelope, Header, Status, numbered, read_numbered, standing, unpack
 from .inbox import Inbox, Route, is_relayed, send_outcome
 from .routing import Branch, branches
 from .trees import Plan, Routes, Trees
@@ -31,5 +31,6 @@ __all__ = [
     "packed_operation",
     "read_numbered",
     "send_outcome",
+    "standing",
     "unpack",
 ]

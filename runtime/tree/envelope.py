@@ -25,12 +25,14 @@ __all__ = [
     "Envelope",
     "Header",
     "Mode",
+    "Standing",
     "Status",
     "numbered",
     "pack",
     "read_header",
     "read_numbered",
     "relayed",
+    "standing",
     "unpack",
 ]
 
@@ -38,6 +40,8 @@ _ENVELOPE = struct.Struct("!QQQQ")
 _LENGTH = struct.Struct("!I")
 _NUMBERED = address_of("", "numbered")
 _RELAYED = address_of("", "relay")
+
+_ABOUT_NS = 10**9 * 10
 
 Mode = Literal["call", "tell", "reduce"]
 
@@ -53,6 +57,27 @@ class Envelope:
     previous: int
     done: int
     now: int
+
+
+Standing = Literal["new", "follows", "awaits", "may await", "too old"]
+
+
+def standing(envelope: Envelope, last: int, up: int) -> Standing:
+    """Of a message that has not come before, in a process that has been `up` for so long (in ns) and has
+    taken all up to `last`.
+
+    `too old`: it was first sent before this process was, to one that may have run it. `awaits`: what it
+    follows has not come yet; where that was sent before this process was, it will not, and the message
+    merely `follows`. `may await`: that was sent at about that time.
+    """
+    if envelope.number and envelope.now - envelope.number > up:
+        return "too old"
+    if envelope.previous <= last:
+        return "new"
+    age = envelope.now - envelope.previous
+    if age > up:
+        return "follows"
+    return "may await" if age > up - _ABOUT_NS else "awaits"
 
 
 def numbered(envelope: Envelope, message: Pickled) -> Pickled:

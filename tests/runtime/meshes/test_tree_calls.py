@@ -188,6 +188,13 @@ async def test_the_messages_of_one_sender_keep_their_order_whichever_way_they_ta
         assert [at for at in seen if at % 2] == list(range(1, count, 2))
 
 
+async def test_what_goes_over_a_tree_does_not_overtake_what_was_sent_directly(notes: ActorMesh) -> None:
+    with direct_calls():
+        notes.size_of.broadcast(bytes(32 << 20))  # this takes its time in its connection
+    notes.note.broadcast("after")
+    assert (await notes.all.call()).values() == [[32 << 20, "after"]] * RANKS
+
+
 async def test_what_is_sent_directly_waits_for_what_a_stopped_relay_has_not_passed_on() -> None:
     async with spawned() as (procs, notes):
         await notes.rank.call()

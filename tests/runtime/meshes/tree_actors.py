@@ -41,6 +41,10 @@ class Notes(Actor):
         self.notes.append(what)
 
     @endpoint
+    async def size_of(self, data: bytes) -> None:
+        self.notes.append(len(data))
+
+    @endpoint
     async def all(self) -> list[Any]:
         return self.notes
 

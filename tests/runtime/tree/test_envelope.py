@@ -6,7 +6,17 @@ from hypothesis import strategies as st
 
 from milkweed.runtime.addresses import ProcAddress, read_address
 from milkweed.runtime.errors import ProtocolError
-from milkweed.runtime.tree import Answer, Envelope, Header, Status, branches, numbered, read_numbered, unpack
+from milkweed.runtime.tree import (
+    Answer,
+    Envelope,
+    Header,
+    Status,
+    branches,
+    numbered,
+    read_numbered,
+    standing,
+    unpack,
+)
 from milkweed.runtime.tree.envelope import pack, read_header, relayed
 
 WHOLE = st.integers(0, 2**64 - 1)
@@ -47,6 +57,29 @@ def test_each_rank_follows_its_own_last_message() -> None:
     header = Header("call", 7, 5, 3, 9, others={2: 6})
     assert header.envelope(1) == Envelope(7, 5, 3, 9)
     assert header.envelope(2) == Envelope(7, 6, 3, 9)
+
+
+@pytest.mark.parametrize(
+    ("number", "previous", "expected"),
+    [
+        (990, 0, "new"),
+        (990, 100, "new"),
+        (850, 0, "too old"),
+        (990, 850, "follows"),
+        (0, 850, "follows"),
+        (990, 950, "may await"),
+    ],
+)
+def test_what_was_sent_before_a_process_began_is_not_awaited_there_nor_run_again(
+    number: int, previous: int, expected: str
+) -> None:
+    assert standing(Envelope(number, previous, 0, now=1000), last=100, up=120) == expected
+
+
+def test_what_was_sent_long_after_a_process_began_is_awaited() -> None:
+    seconds = 10**9
+    late = Envelope(99 * seconds, 98 * seconds, 0, now=100 * seconds)
+    assert standing(late, last=0, up=60 * seconds) == "awaits"
 
 
 def test_answers_keep_their_buffers_through_bundles_in_bundles() -> None:
