@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .client import Mesh, Meshes, open_meshes
     from .errors import ActorError, MeshError, MilkweedError
     from .job_records import JobRequest, JobView
-    from .meshes import ActorMesh, HostMesh, ProcMesh, ValueMesh, attach, this_host, this_proc
+    from .meshes import ActorMesh, HostMesh, ProcMesh, Reduced, ValueMesh, attach, this_host, this_proc
     from .node import Future, on_unhandled
     from .proc import current_rank, current_size
     from .records import MeshSpec, MeshView, RunRequest, RunView
@@ -54,6 +54,7 @@ __all__ = [
     "Meshes",
     "MilkweedError",
     "ProcMesh",
+    "Reduced",
     "Restart",
     "RunRequest",
     "RunView",
@@ -73,7 +74,16 @@ _HOMES = {
     ".client": ("Mesh", "Meshes", "open_meshes"),
     ".errors": ("ActorError", "MeshError", "MilkweedError"),
     ".job_records": ("JobRequest", "JobView"),
-    ".meshes": ("ActorMesh", "HostMesh", "ProcMesh", "ValueMesh", "attach", "this_host", "this_proc"),
+    ".meshes": (
+        "ActorMesh",
+        "HostMesh",
+        "ProcMesh",
+        "Reduced",
+        "ValueMesh",
+        "attach",
+        "this_host",
+        "this_proc",
+    ),
     ".node": ("Future", "on_unhandled"),
     ".proc": ("current_rank", "current_size"),
     ".records": ("MeshSpec", "MeshView", "RunRequest", "RunView"),

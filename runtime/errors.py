@@ -11,7 +11,7 @@
     ├── Unavailable          allocation_failed, scheduler_unusable, isolation_unavailable, host_lost,
     │                        host_ending, keeper_lost, connection_lost, deadline_exceeded,
     │                        directory_unusable, disk_full, index_unreadable, index_unusable,
-    │                        index_elsewhere, proc_lost, cancelled, uncancellable, mailbox_full
+    │                        index_elsewhere, proc_lost, cancelled, uncancellable, mailbox_full, outcome_lost
     ├── ProtocolError        protocol_error, version_mismatch, unreadable_result
     ├── MeshError            ranks_failed
     ├── ActorError           actor_error: an exception that an endpoint raised, or its actor's __init__

@@ -59,6 +59,8 @@ class Kind(enum.IntEnum):
     CANCEL = 5
     GOODBYE = 6
     TELL = 7
+    PART = 8  # some of an answer: more will follow
+    KEPT = 9  # an answer that is too large for the way back: it is kept to be asked for directly
 
 
 _KINDS = {int(kind): kind for kind in Kind}

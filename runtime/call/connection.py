@@ -32,7 +32,8 @@ _MOST_BEFORE_HELLO = 64 * 1024
 _LOOK_AND_REPEAT = "It may have had its effect: look (mesh_status, list_runs), then call again."
 
 OnReply = Callable[[WireFrame | MilkweedError], None]
-"""Called on the loop's thread, once: with a RESULT or ERROR frame, or why there will be none."""
+"""Called on the loop's thread, once: with a RESULT or ERROR frame, or why there will be none. Before that it
+may be called with PART frames, where the peer is a relay."""
 
 
 class Handler(Protocol):
@@ -63,6 +64,8 @@ class Connection:
         self.reason = ""
         self.is_closed = False
         self.on_closed: list[Callable[[Connection], None]] = []
+        self.last_sent = 0
+        self.last_answered = 0
         self._hello = {"wire": WIRE_VERSION, "role": role, "pid": os.getpid(), **(hello or {})}
         self._loop = loop
         self._handler = handler
@@ -104,7 +107,7 @@ class Connection:
         Raises:
             ProtocolError: it is too large.
         """
-        call = next(self._calls)
+        call = self.last_sent = next(self._calls)
         parts = encode(Kind.CALL, call, *pickled)
         self._pending[call] = on_reply
         self._channel.send(parts)
@@ -114,7 +117,8 @@ class Connection:
 
     def send_tell(self, pickled: Pickled) -> None:
         """Sends one call that is not answered; any thread."""
-        self._channel.send(encode(Kind.TELL, next(self._calls), *pickled))
+        call = self.last_sent = next(self._calls)
+        self._channel.send(encode(Kind.TELL, call, *pickled))
 
     def send_cancel(self, call: int) -> None:
         """Asks the peer to end a call, whose reply is still awaited; any thread."""
@@ -133,6 +137,11 @@ class Connection:
     def reply(self, kind: Kind, call: int, pickled: Pickled) -> None:
         """Answers one of the peer's calls; any thread."""
         self._channel.send(encode(kind, call, *pickled))
+
+    @property
+    def has_all(self) -> bool:
+        """Whether it is known that the peer has read every call that was sent."""
+        return self.last_answered >= self.last_sent
 
     @property
     def unsent(self) -> int:
@@ -177,12 +186,17 @@ class Connection:
         kind = frame.kind
         if not self.peer_hello:
             self._greeted(frame)
-        elif kind is Kind.RESULT or kind is Kind.ERROR:
+        elif kind is Kind.RESULT or kind is Kind.ERROR or kind is Kind.KEPT:
+            self.last_answered = max(frame.call, self.last_answered)
             on_reply = self._pending.pop(frame.call, None)
             if on_reply is not None:
                 on_reply(frame)
         elif kind is Kind.HELLO:  # it has become our owner since
             self.peer_hello = self.peer_hello | decode_json(frame)
+        elif kind is Kind.PART:
+            on_reply = self._pending.get(frame.call)
+            if on_reply is not None:
+                on_reply(frame)
         elif kind is Kind.GOODBYE:
             self.close(f"the peer said: {decode_json(frame).get('reason')}")
         elif self._handler is None:

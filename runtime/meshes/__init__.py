@@ -8,6 +8,7 @@ from .host_mesh import HostMesh
 from .local_proc import LocalProc, this_proc
 from .places import attach, this_host
 from .proc_mesh import ProcMesh
+from .reduced import Reduced
 from .shaped import Shaped
 from .value_mesh import Failed, ValueMesh
 
@@ -18,6 +19,7 @@ __all__ = [
     "HostMesh",
     "LocalProc",
     "ProcMesh",
+    "Reduced",
     "Shaped",
     "Stream",
     "ValueMesh",

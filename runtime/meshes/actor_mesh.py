@@ -2,27 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 
 from ..actor import Actor, check_arguments, endpoints_of
 from ..addresses import ProcAddress, address_of
-from ..call import Connection
-from ..errors import InvalidArgument, MilkweedError, Unavailable
+from ..errors import InvalidArgument, MilkweedError
 from ..extent import Point
 from ..node import Feed, Future, node
 from ..pickling import Pickled, dumps
 from ..region import Region
-from .calling import Explain, MeshCall, Outcome, outcome_of
+from ..tree import Operation, Routes, check_operation, packed_operation
+from .calling import Explain, Outcome, outcome_of
+from .reduced import Reduced
+from .sending import AnyCall, tell
 from .shaped import Shaped
+from .under_way import Reducing, UnderWay, begin
 from .value_mesh import Failed, ValueMesh
 
 __all__ = ["ActorMesh", "Endpoint", "Stream"]
 
-T = TypeVar("T")
-
 DEADLINE_S = 3600.0
-_MOST_UNSENT = 256 * 1024 * 1024
 
 
 class ActorMesh(Shaped):
@@ -39,6 +39,7 @@ class ActorMesh(Shaped):
         region: Region,
         addresses: Sequence[ProcAddress],
         explain: Explain | None = None,
+        routes: Routes | None = None,
     ) -> None:
         self.name = name
         self._actor_id = actor_id
@@ -46,6 +47,7 @@ class ActorMesh(Shaped):
         self._region = region
         self._addresses = addresses
         self._explain = explain
+        self.routes = routes or Routes()
         self._endpoints: dict[str, Endpoint] = {}
 
     @property
@@ -74,7 +76,9 @@ class ActorMesh(Shaped):
         return lambda at, error, tell: known(ranks[at], error, tell)
 
     def _over(self, region: Region) -> ActorMesh:
-        return ActorMesh(self.name, self._actor_id, self._cls, region, self._addresses, self._explain)
+        return ActorMesh(
+            self.name, self._actor_id, self._cls, region, self._addresses, self._explain, self.routes
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Why a rank was lost is known where its owner is.
@@ -120,7 +124,7 @@ class Endpoint:
             InvalidArgument: the arguments do not fit the signature, or cannot be sent. Nothing was sent.
         """
         message = self._message(args, kwargs)
-        under_way: _UnderWay[ValueMesh[Any]] = _UnderWay(self, self._values)
+        under_way: UnderWay[ValueMesh[Any]] = UnderWay(self, self._values)
         under_way.send(message)
         return under_way
 
@@ -137,7 +141,7 @@ class Endpoint:
                 "Slice it first, or use call.",
             )
         message = self._message(args, kwargs)
-        under_way: _UnderWay[Any] = _UnderWay(self, self._only)
+        under_way: UnderWay[Any] = UnderWay(self, self._only)
         under_way.send(message)
         return under_way
 
@@ -156,23 +160,26 @@ class Endpoint:
         Raises:
             Unavailable: mailbox_full, so much is unsent that no more is taken; proc_lost.
         """
+        mesh, message = self._mesh, self._message(args, kwargs)
+        return tell(node(), self.label, mesh.addresses(), mesh.ranks, mesh.routes, message)
+
+    def reduce(self, operation: Operation, /, *args: Any, **kwargs: Any) -> Future[Reduced[Any]]:
+        """Calls every rank; the values as one, combined on the way.
+
+        Args:
+            operation: `sum`, `min`, `max` or `mean` (arrays element by element), or a function of two values
+                that can be sent. It is to be associative; where the ranks of a host do not follow each other,
+                commutative too.
+
+        Raises:
+            InvalidArgument: as `call`; no such operation.
+        """
+        check_operation(operation)
         message = self._message(args, kwargs)
-        here = node()
-        connections = [here.connection(one.socket, f"proc {one.proc}") for one in self._mesh.addresses()]
-        if any(connection.unsent > _MOST_UNSENT for connection in connections):
-            raise Unavailable(
-                "mailbox_full",
-                f"{self.label} does not keep up: over {_MOST_UNSENT >> 20} MiB wait to be sent to it",
-                "Await what broadcast gives, or use call.",
-            )
-        for connection in connections:
-            connection.send_tell(message)
-        slow = [connection for connection in connections if connection.is_full]
-        if slow:
-            return here.start(_all_drained(slow))
-        sent: Future[None] = Future()
-        sent.settle(lambda: None)
-        return sent
+        packed = packed_operation(operation)
+        under_way = Reducing(self, operation)
+        under_way.send_reduction(message, packed)
+        return under_way
 
     @property
     def mesh(self) -> ActorMesh:
@@ -210,45 +217,6 @@ class Endpoint:
         return outcome_of(outcomes[0], self.where(self._mesh.region.ranks[0]))
 
 
-async def _all_drained(connections: Sequence[Connection]) -> None:
-    for connection in connections:
-        await connection.drained()
-
-
-class _UnderWay(Future[T]):
-    """A call on all ranks: `collect` makes its value of their outcomes, in the waiter's thread."""
-
-    def __init__(self, endpoint: Endpoint, collect: Callable[[Sequence[Outcome]], T]) -> None:
-        super().__init__(deadline_s=endpoint.deadline_s)
-        self._endpoint = endpoint
-        self._collect = collect
-        self._outcomes: list[Any] = [None] * len(endpoint.mesh)
-        self._missing = len(self._outcomes)
-        self._call: MeshCall | None = None
-
-    def send(self, message: Pickled) -> None:
-        mesh = self._endpoint.mesh
-        self._call = MeshCall(
-            node(), self._endpoint.label, mesh.addresses(), message, self._came, mesh.explain()
-        )
-
-    def _came(self, at: int, outcome: Outcome) -> None:
-        with self._lock:  # a rank that cannot be reached is told of in the caller's thread
-            self._outcomes[at] = outcome
-            self._missing -= 1
-            done = self._missing == 0
-        if done:
-            self.settle(lambda: self._collect(self._outcomes))
-
-    def _on_deadline(self) -> None:
-        if self._call is not None and self._endpoint.deadline_s is not None:
-            self._call.expire(self._endpoint.deadline_s)
-
-    def _on_cancel(self) -> None:
-        if self._call is not None:
-            self._call.cancel()
-
-
 class Stream:
     """`(point, value or Failed)` in the order in which they come, for one reader, async or not.
 
@@ -260,20 +228,19 @@ class Stream:
         self._endpoint = endpoint
         self._feed: Feed[tuple[int, Outcome]] = Feed()
         self._left = len(endpoint.mesh)
-        self._call: MeshCall | None = None
+        self._calls: list[AnyCall] = []
 
     def send(self, message: Pickled) -> None:
-        mesh, here = self._endpoint.mesh, node()
-        call = MeshCall(here, self._endpoint.label, mesh.addresses(), message, self._came, mesh.explain())
-        self._call = call
-        deadline_s = self._endpoint.deadline_s
+        loop, deadline_s = node().loop, self._endpoint.deadline_s
+        self._calls = begin(self._endpoint, message, self._came, flush_s=0.0)
         if deadline_s is not None:
-            here.loop.call_soon_threadsafe(here.loop.call_later, deadline_s, call.expire, deadline_s)
+            for call in self._calls:
+                loop.call_soon_threadsafe(loop.call_later, deadline_s, call.expire, deadline_s)
 
     def cancel(self) -> None:
         """Ends the calls that have not answered."""
-        if self._call is not None:
-            self._call.cancel()
+        for call in self._calls:
+            call.cancel()
 
     def __aiter__(self) -> AsyncIterator[tuple[Point, Any | Failed]]:
         return self

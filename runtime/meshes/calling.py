@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -15,11 +16,12 @@ from ..errors import MilkweedError, ProtocolError, Unavailable
 from ..node import Node
 from ..pickling import Pickled, loads
 from ..remote_error import RemoteException
+from ..tree import Envelope, numbered
 from ..wire import SAME_VERSION, Kind, WireFrame
 
-__all__ = ["MeshCall", "Outcome", "outcome_of"]
+__all__ = ["ANSWERS_S", "Explain", "MeshCall", "Outcome", "outcome_of", "settled_as", "to_follow"]
 
-_ANSWERS_S = 0.25
+ANSWERS_S = 0.25
 _GRACE_S = 1.0
 
 Outcome = WireFrame | MilkweedError
@@ -32,7 +34,7 @@ class MeshCall:
     a rank.
 
     `expire` and `cancel` (any thread) ask the ranks that have not answered to end the call, and see to it
-    that every rank has its outcome within some 1.5 s.
+    that every rank has its outcome within some 1.5 s. `each` has a message for each rank, in place of one.
     """
 
     def __init__(
@@ -43,6 +45,8 @@ class MeshCall:
         message: Pickled,
         on_outcome: Callable[[int, Outcome], None],
         explain: Explain | None = None,
+        *,
+        each: Sequence[Pickled] | None = None,
     ) -> None:
         self._node = node
         self._label = label
@@ -56,7 +60,14 @@ class MeshCall:
         for at, address in enumerate(addresses):
             try:
                 connection = node.connection(address.socket, f"proc {address.proc}")
-                number = connection.send_call(message, partial(self._replied, at))
+                if each is not None:
+                    number = connection.send_call(each[at], partial(self._replied, at))
+                elif previous := node.sent_by_tree.get(address.socket):
+                    number = connection.send_call(
+                        to_follow(previous, message), partial(self._replied_behind, previous, at)
+                    )
+                else:
+                    number = connection.send_call(message, partial(self._replied, at))
             except Unavailable as error:
                 self._replied(at, error)
                 continue
@@ -78,7 +89,7 @@ class MeshCall:
         for at in self._left():
             connection, number = self._open[at]
             connection.send_cancel(number)
-        for patience in (_ANSWERS_S, _GRACE_S):
+        for patience in (ANSWERS_S, _GRACE_S):
             if not self._left():
                 return
             with suppress(TimeoutError):
@@ -86,7 +97,7 @@ class MeshCall:
                     await self._all.wait()
             if not self._left():
                 return
-            if patience == _ANSWERS_S:
+            if patience == ANSWERS_S:
                 await asyncio.gather(*(self._cancel_aside(at) for at in self._left()))
         for at in self._left():
             connection, number = self._open[at]
@@ -108,6 +119,13 @@ class MeshCall:
                 finally:
                     writer.close()
 
+    def _replied_behind(self, previous: int, at: int, reply: Outcome) -> None:
+        """What was sent before over a tree has arrived as well."""
+        sent, socket = self._node.sent_by_tree, self._addresses[at].socket
+        if isinstance(reply, WireFrame) and sent.get(socket) == previous:
+            sent.pop(socket, None)
+        self._replied(at, reply)
+
     def _replied(self, at: int, reply: Outcome) -> None:
         if at in self._answered:
             return
@@ -123,17 +141,8 @@ class MeshCall:
         if self._why and len(self._answered) == len(self._addresses):
             self._node.loop.call_soon_threadsafe(self._all.set)
         if self._why and isinstance(outcome, WireFrame) and outcome.kind is Kind.ERROR:
-            outcome = self._if_dropped(outcome)
+            outcome = settled_as(outcome, self._label, self._why)
         self._on_outcome(at, outcome)
-
-    def _if_dropped(self, frame: WireFrame) -> Outcome:
-        """An endpoint that was cancelled answers with nothing: then what we wanted is what happened."""
-        if bytes(frame.body) != _NOTHING:
-            return frame
-        code = "deadline_exceeded" if self._why.startswith("did not") else "cancelled"
-        return Unavailable(
-            code, f"{self._label} {self._why} and was ended", "Give it more time with within()."
-        )
 
     def _stuck(self, at: int) -> Unavailable:
         proc = self._addresses[at].proc
@@ -145,6 +154,21 @@ class MeshCall:
 
 
 _NOTHING = b"\x80\x05N."
+
+
+def settled_as(frame: WireFrame, label: str, why: str) -> Outcome:
+    """Of an error while we end a call: an endpoint that was cancelled answers with nothing, and then what we
+    wanted is what happened.
+    """
+    if bytes(frame.body) != _NOTHING:
+        return frame
+    code = "deadline_exceeded" if why.startswith("did not") else "cancelled"
+    return Unavailable(code, f"{label} {why} and was ended", "Give it more time with within().")
+
+
+def to_follow(previous: int, message: Pickled) -> Pickled:
+    """A message to be sent directly, behind one that was sent over a tree."""
+    return numbered(Envelope(0, previous, 0, time.monotonic_ns()), message)
 
 
 def outcome_of(outcome: Outcome, where: str) -> Any:

@@ -32,12 +32,18 @@ _ENDING_S = 1.0
 
 
 class Node:
-    """Made by `node()`, once a process. Its methods may be called from any thread."""
+    """Made by `node()`, once a process. Its methods may be called from any thread.
+
+    `sent_by_tree` tells, by its socket, the number of the last message that a proc was sent through relays
+    (`tree/`), while it is not known that it arrived: what is sent to it directly says so.
+    """
 
     def __init__(self) -> None:
         self.id = f"{os.getpid()}-{token_hex(4)}"
         self.loop = asyncio.new_event_loop()
+        self.sent_by_tree: dict[str, int] = {}
         self._connections: dict[str, Connection] = {}
+        self._open: set[Connection] = set()
         self._parts: dict[type, Any] = {}
         self._lock = threading.RLock()  # what `part` makes may ask for other parts
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -68,16 +74,7 @@ class Node:
                 if handler is not None:
                     found.take_calls(handler, {"owner": True})
                 return found
-            made = Connection(
-                _connected(address, peer),
-                self.loop,
-                role="node",
-                handler=handler,
-                peer=peer,
-                hello={"id": self.id, "owner": handler is not None},
-                handshake_s=None,  # it may just be starting; should it never come up, its host says so
-            )
-            made.start()
+            made = self.line(address, peer, {"id": self.id, "owner": handler is not None}, handler)
             made.on_closed.append(partial(self._forget, address))
             self._connections[address] = made
             return made
@@ -85,6 +82,30 @@ class Node:
     def open_connection(self, address: str) -> Connection | None:
         """That to an address, where there is one."""
         return self._connections.get(address)
+
+    def line(
+        self, address: str, peer: str, hello: dict[str, Any], handler: Handler | None = None
+    ) -> Connection:
+        """A connection of its own, which is the caller's to close.
+
+        Raises:
+            Unavailable: connection_lost, nobody listens there.
+            Conflict: program_ending.
+        """
+        self._refuse_at_end()
+        made = Connection(
+            _connected(address, peer),
+            self.loop,
+            role="node",
+            handler=handler,
+            peer=peer,
+            hello=hello,
+            handshake_s=None,  # it may just be starting; should it never come up, its host says so
+        )
+        self._open.add(made)
+        made.on_closed.append(self._open.discard)
+        made.start()
+        return made
 
     def _forget(self, address: str, connection: Connection) -> None:
         with self._lock:
@@ -153,8 +174,7 @@ class Node:
 
     def statistics(self) -> dict[str, int]:
         """Counts of what it holds now: `connections`, `tasks`."""
-        alive = [one for one in self._connections.values() if not one.is_closed]
-        return {"connections": len(alive), "tasks": len(self._tasks)}
+        return {"connections": len(self._open), "tasks": len(self._tasks)}
 
     def close(self) -> None:
         """Ends its work and its connections, and the thread."""
@@ -170,7 +190,7 @@ class Node:
 
     def abandon(self) -> None:
         """In a forked child, which has no such thread: closes what it inherited."""
-        for connection in tuple(self._connections.values()):
+        for connection in tuple(self._open):
             connection.abandon()
         for work in self._in_child:
             with suppress(Exception):
@@ -178,7 +198,7 @@ class Node:
 
     def _stop(self) -> None:
         self._stopping = True
-        for connection in tuple(self._connections.values()):
+        for connection in tuple(self._open):
             connection.close()
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
@@ -204,7 +224,7 @@ class Node:
                 logger.exception("the node's loop broke")
                 self._broken(error)
                 self._stopping = True
-                for connection in tuple(self._connections.values()):
+                for connection in tuple(self._open):
                     with suppress(OSError, ValueError):
                         connection.close("this process's loop broke")
                 return

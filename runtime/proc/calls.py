@@ -10,13 +10,14 @@ from ..errors import InvalidArgument, MilkweedError
 from ..node.interrupt import Interrupted
 from ..pickling import Pickled, dumps, loads
 from ..remote_error import RemoteException
+from ..tree import Inbox, Route, send_outcome
 from ..wire import Kind, WireFrame
 
 if TYPE_CHECKING:
     from .actors import Actors, LiveActor, Sender
     from .main_thread import MainThread
 
-__all__ = ["ServedCall"]
+__all__ = ["NumberedCall", "ServedCall"]
 
 
 class ServedCall:
@@ -119,8 +120,11 @@ class ServedCall:
         """
         with self._lock:
             if not self._answered:
-                self.sender.connection.reply(kind, self.call, pickled)
+                self._send(kind, pickled)
                 self._answered = True
+
+    def _send(self, kind: Kind, pickled: Pickled) -> None:
+        self.sender.connection.reply(kind, self.call, pickled)
 
     def _arguments(self) -> tuple[Any, Any]:
         assert self.frame is not None
@@ -134,3 +138,29 @@ class ServedCall:
                 "Their classes must be importable on this side: look at sys.path and the versions here.",
             ) from error
         return args, kwargs
+
+
+class NumberedCall(ServedCall):
+    """One that may come again by another way: all who await its outcome have it, and it is kept."""
+
+    __slots__ = ("inbox", "number", "routes")
+
+    inbox: Inbox
+    number: int
+    routes: list[Route]
+
+    def begin(self, inbox: Inbox, number: int) -> None:
+        """Must be called once, before anything else."""
+        self.inbox, self.number = inbox, number
+        self.routes = [] if self.is_tell else [(self.sender.connection, self.call)]
+        inbox.add(self)
+
+    def end(self) -> tuple[Route, ...]:
+        """It has ended; where it was awaited."""
+        if self.is_tell:
+            self.inbox.told(self)
+        return tuple(self.routes)
+
+    def _send(self, kind: Kind, pickled: Pickled) -> None:
+        for route in self.inbox.finished(self, kind, pickled):
+            send_outcome(route, kind, pickled)

@@ -12,6 +12,7 @@ from pathlib import Path
 from ..addresses import ProcAddress
 from ..call import Connection, accepted, bind
 from ..node import Node
+from ..tree.relay import Relay
 from ..wire import WireFrame
 from .actors import Actors
 from .control import Control
@@ -31,6 +32,8 @@ class Serving:
         self.system = System(main)
         self.actors = Actors(here.loop, main, self.system.failed)
         self.system.add_to(self.actors)
+        self.relay = Relay(here)
+        self.actors.add_raw("relay", self.relay.called)
         self._node = here
         self._listener = data
         data.setblocking(False)
@@ -61,14 +64,17 @@ class Serving:
 
     def cancelled(self, connection: Connection, call: int) -> None:
         self.actors.cancelled(connection, call)
+        self.relay.cancelled(connection, call)
 
     def ended(self, connection: Connection) -> None:
         self.actors.ended(connection)
+        self.relay.ended(connection)
 
     def _abandon(self) -> None:
         self._listener.close()
         self._control.abandon()
         self.actors.abandon()
+        self.relay.abandon()
 
     def _accept(self) -> None:
         if (sock := accepted(self._listener)) is not None:
