@@ -189,6 +189,7 @@ class Actors:
     def cancel_sync(self, call: ServedCall) -> None:
         """Any thread."""
         if self._main.cancel(call):
+            self.started(call)
             call.drop()
 
     def find(self, sender_id: str, call: int) -> ServedCall | None:
@@ -245,13 +246,14 @@ class Actors:
         self._main.leave(error)
 
     def started(self, call: ServedCall) -> None:
-        """A sync call begins, or is dropped in its turn: those behind it may begin. On the main thread."""
+        """A sync call begins, or never will: those behind it may begin. Any thread, and once more."""
         sender = call.sender
         with sender.lock:
+            box = sender.boxes.get(call.actor.where.actor_id)
+            if box is None or box.ahead is not call:
+                return
             self._waits_no_more(call)
-            box = sender.boxes[call.actor.where.actor_id]
-            if box.ahead is call:
-                box.ahead = None
+            box.ahead = None
             wanted = bool(box.waiting) or self._can_resume(sender)
         if wanted:
             self._loop.call_soon_threadsafe(self._go_on, sender, box)
