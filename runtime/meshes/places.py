@@ -12,6 +12,7 @@ from ..proc.main import place
 from ..region import Region
 from .crew import HostRef
 from .host_mesh import HostMesh
+from .owner import owner
 from .private_host import PrivateHost
 
 __all__ = ["ATTACH", "attach", "this_host"]
@@ -32,7 +33,8 @@ def this_host() -> HostMesh:
     if (here := place()) is not None:
         return _only(HostRef(here.host_name, here.host_socket))
     own = node().part(PrivateHost, PrivateHost)
-    if not own.alive:
+    if not own.alive or owner().has_lost(own.ref.socket):
+        own.close()
         own = node().replace_part(PrivateHost, PrivateHost)
     return _only(own.ref)
 
