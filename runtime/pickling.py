@@ -22,6 +22,7 @@ from .errors import InvalidArgument
 __all__ = ["Pickled", "dumps", "loads"]
 
 _LEAST_BUFFER = 4096
+_MOST_BUFFERS = 32 * 1024  # half of what a frame takes; the rest goes within the pickle
 
 Pickled = tuple[bytes, list[memoryview]]
 
@@ -38,7 +39,7 @@ def dumps(value: Any) -> Pickled:
             raw = buffer.raw()
         except BufferError:  # not contiguous: numpy has copied it already
             return True
-        if raw.nbytes < _LEAST_BUFFER:
+        if raw.nbytes < _LEAST_BUFFER or len(buffers) >= _MOST_BUFFERS:
             return True
         buffers.append(raw)
         return False
@@ -111,15 +112,12 @@ def _made_by_value(text: bytes) -> Any:
 
 def _reduce_tensor(torch: Any, tensor: Any) -> Any:
     plain = tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.is_quantized
-    if (
-        not plain
-        or not tensor.is_contiguous()
-        or tensor.grad_fn is not None
-        or tensor.is_conj()
-        or not tensor.numel()
-    ):
+    if not plain or tensor.is_conj() or tensor.is_neg() or not tensor.numel():
         return NotImplemented
-    flat = tensor.detach().reshape(-1).view(torch.uint8).numpy()
+    if tensor.untyped_storage().nbytes() < tensor.numel() * tensor.element_size():
+        return NotImplemented  # expanded: it is far larger than its memory
+    # What is not contiguous is copied once, and nothing else of the memory that it is a view of is sent.
+    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy()
     return _tensor_of, (pickle.PickleBuffer(flat), tensor.dtype, tuple(tensor.shape), tensor.requires_grad)
 
 

@@ -118,6 +118,11 @@ class Crew:
         self._stopping = False
 
     @property
+    def stopped(self) -> bool:
+        """Whether it was told to stop."""
+        return self._stopping
+
+    @property
     def addresses(self) -> tuple[ProcAddress, ...]:
         return tuple(member.address for member in self.members if member.address is not None)
 

@@ -35,6 +35,10 @@ class HostLost(Exception):
 OnEnd = Callable[[ProcEvent | HostLost], None]
 
 
+def _cause(error: BaseException) -> str:
+    return error.cause if isinstance(error, MilkweedError) else str(error)
+
+
 class HostLink:
     """`run` is its life: it holds what was spawned, until it is cancelled or the host is lost."""
 
@@ -65,7 +69,7 @@ class HostLink:
             self._listeners.clear()
             raise
         except* MilkweedError as errors:
-            reason = "; ".join(str(one) for one in errors.exceptions)
+            reason = "; ".join(dict.fromkeys(_cause(one) for one in errors.exceptions))
         finally:
             self._lose(HostLost(reason))
 

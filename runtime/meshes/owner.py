@@ -18,6 +18,11 @@ class Owner:
         self._links: dict[str, tuple[HostLink, asyncio.Task[None]]] = {}
         here.in_child(self._abandon)
 
+    def has_lost(self, socket: str) -> bool:
+        """Whether that host was there and is no more. Any thread."""
+        found = self._links.get(socket)
+        return found is not None and found[0].lost is not None
+
     def _abandon(self) -> None:
         for link, _ in self._links.values():
             link.abandon()

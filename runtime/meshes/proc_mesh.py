@@ -118,6 +118,8 @@ class ProcMesh(Shaped):
         """
         feed: Feed[Failure] = Feed()
         self._crew.feeds.append(feed)
+        if self._crew.stopped:
+            feed.close()
         try:
             yield feed
         finally:

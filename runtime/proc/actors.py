@@ -291,6 +291,7 @@ class Actors:
     def cancel_sync(self, call: ServedCall) -> None:
         """Any thread."""
         if self._main.cancel(call):
+            self.started(call)
             call.drop()
 
     def find(self, sender_id: str, call: int) -> ServedCall | None:
@@ -373,13 +374,14 @@ class Actors:
         self._main.leave(error)
 
     def started(self, call: ServedCall) -> None:
-        """A sync call begins, or is dropped in its turn: those behind it may begin. On the main thread."""
+        """A sync call begins, or never will: those behind it may begin. Any thread, and once more."""
         source = call.sender.source
         with source.lock:
+            box = source.boxes.get(call.actor.where.actor_id)
+            if box is None or box.ahead is not call:
+                return
             self._waits_no_more(call)
-            box = source.boxes[call.actor.where.actor_id]
-            if box.ahead is call:
-                box.ahead = None
+            box.ahead = None
             wanted = bool(box.waiting) or self._can_resume(source)
         if wanted:
             self._loop.call_soon_threadsafe(self._go_on, source, box)

@@ -103,12 +103,11 @@ class ServedCall:
         self._actors.done(self, error if self.is_tell else None)
 
     def drop_in_turn(self) -> None:
-        """On the main thread: it was cancelled before it began."""
-        self._actors.started(self)
-        self.drop()
+        """On the main thread: it was cancelled before it began, and has been answered."""
 
     def drop(self) -> None:
         """It was cancelled. Any thread, and once more."""
+        self.frame = None
         self._reply(Kind.ERROR, dumps(None))
         self._actors.done(self, None)
 

@@ -1,0 +1,185 @@
+"""Procs that die, in every way: what their callers get, and what their owner is told."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+
+import anyio
+import pytest
+
+from milkweed.runtime import ActorError, Failure, ProcMesh, on_unhandled, this_host
+from milkweed.runtime.errors import MeshError, MilkweedError, Unavailable
+from milkweed.runtime.node import Feed
+from tests.runtime.meshes.actors import Dying, Worker
+from tests.runtime.meshes.conftest import DEADLINE_S
+from tests.runtime.processes import alive, eventually
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+async def procs() -> AsyncIterator[ProcMesh]:
+    spawned = await this_host().spawn_procs(per_host={"gpus": 2}, name="doomed", output="keep")
+    yield spawned
+    await spawned.stop(0.0)
+
+
+async def first(feed: Feed[Failure]) -> Failure:
+    return await anext(feed)
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "how"),
+    [
+        ("kill", (), "SIGKILL"),
+        ("kill_async", (), "SIGKILL"),
+        ("kill", (int(signal.SIGTERM),), "exit 143"),
+        ("leave", (7,), "exit 7"),
+        ("segfault", (), "SIGSEGV"),
+        ("fork_and_die", (), "SIGKILL"),
+        ("close_descriptors", (), "exit 1"),
+    ],
+)
+async def test_a_death_is_told_to_the_caller_and_to_the_owner(
+    procs: ProcMesh, name: str, args: tuple[object, ...], how: str
+) -> None:
+    dying = await procs.spawn("dying", Dying)
+    one, other = dying.slice(gpus=0), dying.slice(gpus=1)
+    with anyio.fail_after(DEADLINE_S):
+        async with procs.failures() as feed:
+            with pytest.raises(Unavailable) as caught:
+                await getattr(one, name).call_one(*args)
+            failure = await first(feed)
+    assert caught.value.code == "proc_lost"
+    assert how in caught.value.cause
+    assert (failure.what, failure.how, failure.ranks, failure.point) == ("proc", how, (0,), (("gpus", 0),))
+    assert ("segfault" in failure.stacks) == (name == "segfault")
+    with anyio.fail_after(DEADLINE_S):
+        assert await other.pid.call_one() == procs.pids[1]
+        with pytest.raises(Unavailable, match="proc_lost"):
+            await one.pid.call_one()
+
+
+@pytest.mark.parametrize(
+    ("name", "args", "how"),
+    [
+        ("sys_exit", (3,), "exit 3"),
+        ("sys_exit_async", (4,), "exit 4"),
+        ("sys_exit", (None,), "exit 0"),
+        ("interrupt", (), "SIGINT"),
+    ],
+)
+async def test_an_endpoint_that_ends_its_process_is_answered_and_its_end_told(
+    procs: ProcMesh, name: str, args: tuple[object, ...], how: str
+) -> None:
+    dying = (await procs.spawn("dying", Dying)).slice(gpus=0)
+    with anyio.fail_after(DEADLINE_S):
+        async with procs.failures() as feed:
+            with pytest.raises(ActorError, match="SystemExit|KeyboardInterrupt"):
+                await getattr(dying, name).call_one(*args)
+            assert (await first(feed)).how == how
+
+
+async def test_last_output_is_in_the_failure(procs: ProcMesh) -> None:
+    dying = (await procs.spawn("dying", Dying)).slice(gpus=0)
+    with anyio.fail_after(DEADLINE_S):
+        async with procs.failures() as feed:
+            with pytest.raises(Unavailable, match="its last output: out of luck"):
+                await dying.last_words.call_one("out of luck")
+            assert (await first(feed)).tail[-1] == "out of luck"
+
+
+async def test_calls_under_way_end_when_their_proc_is_killed_from_outside(procs: ProcMesh) -> None:
+    dying = await procs.spawn("dying", Dying)
+    with anyio.fail_after(DEADLINE_S):
+        both = dying.wait.within(DEADLINE_S).call()
+        stream = dying.wait.stream()
+        await dying.pid.call()
+        for pid in procs.pids.values():
+            os.kill(pid, signal.SIGKILL)
+        errors = (await both).errors()
+        found = [value async for _, value in stream]
+    assert [getattr(error, "code", "") for error in errors.values()] == ["proc_lost"] * 2
+    assert [one.error.code for one in found] == ["proc_lost"] * 2
+
+
+async def test_a_proc_killed_while_its_actor_is_made_is_told(procs: ProcMesh) -> None:
+    with anyio.fail_after(DEADLINE_S), pytest.raises(MeshError) as caught:
+        await procs.spawn("late", Late)
+    errors = {rank: error.code for rank, error in caught.value.errors.items()}  # type: ignore[attr-defined]
+    assert errors == {0: "proc_lost", 1: "proc_lost"}
+
+
+class Late(Dying):
+    def __init__(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+async def test_a_broadcast_to_a_dead_proc_says_so(procs: ProcMesh) -> None:
+    dying = (await procs.spawn("dying", Dying)).slice(gpus=0)
+    with anyio.fail_after(DEADLINE_S):
+        with pytest.raises(Unavailable):
+            await dying.kill.call_one()
+        with pytest.raises(MilkweedError):
+            dying.kill.broadcast()
+
+
+async def test_a_pool_of_processes_works_in_an_endpoint(procs: ProcMesh) -> None:
+    workers = await procs.spawn("workers", Worker)
+    with anyio.fail_after(DEADLINE_S):
+        for method in ("fork", "spawn"):
+            assert (await workers.in_a_pool.call(method)).values() == [[1, 2, 3]] * 2
+        assert (await workers.rank.call()).values() == [0, 1]
+
+
+async def test_an_exception_that_nobody_awaits_is_a_failure_of_the_actor(procs: ProcMesh) -> None:
+    from tests.runtime.meshes.actors import Failing
+
+    failing = await procs.spawn("failing", Failing)
+    unhandled: list[Failure] = []
+    on_unhandled(unhandled.append)
+    with anyio.fail_after(DEADLINE_S):
+        async with procs.failures() as feed:
+            await failing.slice(gpus=1).value_error_in_turn.broadcast("lost")
+            failure = await first(feed)
+            assert (failure.what, failure.ranks, failure.how) == ("actor", (1,), "ValueError: lost")
+            assert "value_error_in_turn" in failure.stacks
+            assert failure.name == "failing.value_error_in_turn"
+        await eventually(lambda: failure in unhandled)
+        assert await failing.slice(gpus=1).well.call_one() is True
+
+
+async def test_the_death_of_the_agent_or_of_its_guard_is_a_lost_host_and_a_new_one_can_be_had() -> None:
+    for victim in ("agent", "guard"):
+        lost = await this_host().spawn_procs(per_host={"gpus": 2}, output="keep")
+        pids = list(lost.pids.values())
+        workers = await lost.spawn("workers", Worker)
+        agent = parent_of(pids[0])
+        with anyio.fail_after(DEADLINE_S):
+            async with lost.failures() as feed:
+                os.kill(agent if victim == "agent" else parent_of(agent), signal.SIGKILL)
+                failure = await first(feed)
+            assert (failure.what, failure.ranks) == ("host", (0, 1))
+            await eventually(lambda pids=pids: not any(map(alive, pids)))  # type: ignore[misc]
+            errors = (await workers.rank.call()).errors()
+            assert [getattr(error, "code", "") for error in errors.values()] == ["proc_lost"] * 2
+            assert {one.state for one in (await lost.health()).values()} == {"gone"}
+            again = await this_host().spawn_procs(per_host={"gpus": 1}, output="keep")
+            assert await (await again.spawn("workers", Worker)).rank.call_one() == 0
+            await again.stop(0.0)
+
+
+def parent_of(pid: int) -> int:
+    with open(f"/proc/{pid}/stat") as file:
+        return int(file.read().rpartition(")")[2].split()[1])
+
+
+async def test_what_listens_for_failures_ends_with_the_mesh(procs: ProcMesh) -> None:
+    with anyio.fail_after(DEADLINE_S):
+        async with procs.failures() as feed:
+            await procs.stop(0.0)
+            assert [failure async for failure in feed] == []
+        async with procs.failures() as feed:
+            assert [failure async for failure in feed] == []
