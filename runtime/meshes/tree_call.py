@@ -17,7 +17,7 @@ from typing import Any
 
 from ..addresses import ProcAddress
 from ..call import Connection
-from ..errors import MilkweedError, Unavailable
+from ..errors import Conflict, MilkweedError, Unavailable
 from ..node import Future, Node
 from ..pickling import Pickled, loads
 from ..tree import Answer, Branch, Header, Plan, Status, Trees, numbered, unpack
@@ -179,8 +179,19 @@ class TreeCall(_TreeSend):
             self._asked_of.update(positions)
         if not positions:
             return
+        try:
+            call = self._directly(positions)
+        except Conflict as error:  # the program ends
+            for position in positions:
+                self._asked(position, error)
+            return
+        self._direct.append(call)
+        if self._why:
+            self._end_one(call)
+
+    def _directly(self, positions: Sequence[int]) -> MeshCall:
         explain = self._explain
-        call = MeshCall(
+        return MeshCall(
             self._node,
             self._label,
             [self._addresses[position] for position in positions],
@@ -189,9 +200,6 @@ class TreeCall(_TreeSend):
             None if explain is None else lambda at, error, tell: explain(positions[at], error, tell),
             each=[self._again(position) for position in positions],
         )
-        self._direct.append(call)
-        if self._why:
-            self._end_one(call)
 
     def _asked(self, position: int, outcome: Outcome) -> None:
         if isinstance(outcome, WireFrame):
@@ -244,7 +252,7 @@ class TreeTell(_TreeSend):
             try:
                 connection = self._node.connection(address.socket, f"proc {address.proc}")
                 connection.send_tell(self._again(position))
-            except Unavailable as error:
+            except MilkweedError as error:
                 self._trees.avoid(address.socket)
                 self._error = self._error or error
             self._settle(position)

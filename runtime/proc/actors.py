@@ -41,7 +41,7 @@ _LEAST_BYTES = 64 * 1024 * 1024
 _MOST_EARLY = 4096
 
 _ORPHAN_S = 3.0
-_DOUBTFUL_S = 2.0
+_DOUBTFUL_S = 10.0
 _MOST_NUMBERS = 4096
 
 RawHandler = Callable[[Connection, WireFrame, memoryview], None]

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from ..call import Connection
-from ..errors import MilkweedError, ProtocolError, Unavailable
+from ..errors import MilkweedError, ProtocolError
 from ..node import Node
 from ..pickling import Pickled, dumps, loads
 from ..wire import SAME_VERSION, Kind, WireFrame
@@ -174,7 +174,7 @@ class _Passing:
     def _call_leaf(self, position: int, socket: str, message: Pickled) -> None:
         try:
             connection = self._source.leaf(socket)
-        except Unavailable:
+        except MilkweedError:
             self._answers.append(Answer(position, Status.ASK))
             return
         outgoing = numbered(self._header.envelope(position), message)
@@ -186,7 +186,7 @@ class _Passing:
         for position, socket in self._branch.own:
             try:
                 connection = self._source.leaf(socket)
-            except Unavailable:
+            except MilkweedError:
                 self._answers.append(Answer(position, Status.ASK))
                 continue
             connection.send_tell(numbered(self._header.envelope(position), message))
@@ -207,7 +207,7 @@ class _Passing:
     def _send_below(self, index: int, branch: Branch, message: Pickled) -> None:
         try:
             line = self._source.line(branch.socket)
-        except Unavailable:
+        except MilkweedError:
             self._answers += _to_ask(branch, ())
             return
         call = line.send(self._header, branch, message, partial(self._below_replied, index))

@@ -124,7 +124,7 @@ class Trees:
         if not self._avoid:
             return frozenset()
         now = time.monotonic()
-        for socket, until in tuple(self._avoid.items()):
+        for socket, until in self._avoid.copy().items():
             if until <= now:
                 self._avoid.pop(socket, None)
         return frozenset(at for at, address in enumerate(addresses) if address.socket in self._avoid)

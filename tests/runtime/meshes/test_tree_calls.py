@@ -28,7 +28,7 @@ DEADLINE_S = 60.0
 HOSTS = 3
 EACH = 2
 RANKS = HOSTS * EACH
-PATIENCE_S = 0.3
+PATIENCE_S = 1.2
 
 
 @contextmanager
