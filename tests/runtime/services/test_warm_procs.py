@@ -28,7 +28,8 @@ SEEN = (
     " [os.get_inheritable(n) for n in (0, 1, 2)], sys.flags, __import__('faulthandler').is_enabled(),"
     " __import__('gc').isenabled(), [__import__('signal').getsignal(n) for n in (1, 10, 13, 15, 17)],"
     " __import__('signal').getsignal(2).__name__, __import__('signal').pthread_sigmask(0, ()),"
-    " dict(l.split(b'=', 1) for l in f('/proc/self/environ').split(b'\\0')[:-1])[b'WORD'], os.readlink('/proc/self/fd/0')]"
+    " dict(l.split(b'=', 1) for l in f('/proc/self/environ').split(b'\\0')[:-1])[b'WORD'],"
+    " os.readlink('/proc/self/fd/0')]"
 )
 
 
