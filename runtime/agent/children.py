@@ -379,7 +379,7 @@ class Children:
         pause = 0.002
         empty = 0
         while empty < 2:
-            found = find(ptree.snapshot())
+            found = find(ptree.family(os.getpid()) if empty == 0 else ptree.snapshot())
             # A process in the midst of an exec shows no environment, and so no marks, for a moment.
             empty = 0 if found else empty + 1
             killing = time.monotonic() >= kill_at

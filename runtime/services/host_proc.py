@@ -31,7 +31,9 @@ _LOOPBACK = "127.0.0.1"
 class HostProc:
     """`child` is None until it runs, `exit` until it has ended; `ended` is set when nothing of it is left.
 
-    `wanted` is unset to keep it from running; nobody hears of the end of one that is `untold`.
+    `wanted` is unset to keep it from running; nobody hears of the end of one that is `untold`. `over`: its
+    process has ended, or there never will be one; `enders` is how many are at work to end what it started;
+    `swept`: somebody has taken on what is left of it.
     """
 
     def __init__(
@@ -45,6 +47,9 @@ class HostProc:
         self.wanted = True
         self.untold = False
         self.silent_since = 0.0
+        self.enders = 0
+        self.over = False
+        self.swept = False
         self.ended = anyio.Event()
         self.socket, self.control = proc_sockets(host_socket, number)
         self.directory = context.procs_directory
@@ -141,13 +146,15 @@ class HostProc:
     def close_sockets(self) -> None:
         """Nobody can reach it from now on."""
         for path in (self.socket, self.control):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):
+                path.unlink()
 
     def tidy_up(self) -> None:
         """Removes what only a living proc needs; its output stays."""
         self.close_sockets()
         if self.child is not None and (file := find_stack_file(self.directory, self.child.pid)) is not None:
-            file.unlink(missing_ok=True)
+            with suppress(OSError):
+                file.unlink()
 
     def remove_output(self) -> None:
         for path in (output_file(self.directory, self.name), layout_file(self.directory, self.name)):

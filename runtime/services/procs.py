@@ -96,7 +96,7 @@ class Procs(Actor):
         self._owners: dict[str, _Owner] = {}
         self._procs: dict[str, tuple[_Owner, HostProc]] = {}
         self._over: deque[HostProc] = deque()
-        self._to_sweep: list[HostProc] = []
+        self._to_sweep: list[tuple[HostProc, bool]] = []
         self._grew = anyio.Event()
         self._held = anyio.Event()
         self._ending = False
@@ -253,7 +253,7 @@ class Procs(Actor):
             there = False
             failures.append(_cannot_start(proc.name, error))
         if not there:
-            self._sweep_soon(proc)
+            self._note_over(proc)
 
     async def _discard(self, procs: Sequence[HostProc]) -> None:
         """Ends procs that nobody was told of."""
@@ -349,8 +349,14 @@ class Procs(Actor):
             if proc.exit is None:
                 proc.ended_by = proc.ended_by or reason
         with anyio.CancelScope(shield=True):
+            for proc in procs:
+                proc.enders += 1
             trees = [tree for proc in procs if (tree := proc.tree()) is not None]
             count = await self._context.children.end_trees(trees, grace_s) if trees else 0
+            for proc in procs:
+                proc.enders -= 1
+                if proc.over and not proc.enders:
+                    self._sweep_soon(proc, all_ended=True)
             with anyio.move_on_after(_SETTLE_S):
                 for proc in procs:
                     await proc.ended.wait()
@@ -369,11 +375,18 @@ class Procs(Actor):
             self._context.spool.append(
                 "proc_died", pid=child.pid, exit=proc.exit, detail=f"proc {proc.name} of {owner.name}"
             )
-        self._sweep_soon(proc)
+        self._note_over(proc)
 
-    def _sweep_soon(self, proc: HostProc) -> None:
-        self._to_sweep.append(proc)
-        self._grew.set()
+    def _note_over(self, proc: HostProc) -> None:
+        proc.over = True
+        if not proc.enders:
+            self._sweep_soon(proc, all_ended=proc.child is None)
+
+    def _sweep_soon(self, proc: HostProc, *, all_ended: bool) -> None:
+        if not proc.swept:
+            proc.swept = True
+            self._to_sweep.append((proc, all_ended))
+            self._grew.set()
 
     async def _sweep(self) -> None:
         """Ends what procs left behind, for ever: of those that end together in one go."""
@@ -382,10 +395,10 @@ class Procs(Actor):
             self._grew = anyio.Event()
             procs, self._to_sweep = self._to_sweep, []
             with anyio.CancelScope(shield=True):
-                trees = [tree for proc in procs if (tree := proc.tree()) is not None]
-                if trees:
+                left = [proc.tree() for proc, all_ended in procs if not all_ended]
+                if trees := [tree for tree in left if tree is not None]:
                     await self._context.children.end_trees(trees, _STRAGGLER_GRACE_S)
-                for proc in procs:
+                for proc, _ in procs:
                     await self._context.children.leave(proc)
                     await self._cap.finish(proc.directory, proc.name)
                     self._forget(proc)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import importlib
 import importlib.util
+import io
 import os
 import sys
 import types
@@ -13,6 +15,7 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from ...proc_records import ProcPlace, decode_place, encode_place
 from ..hook_protocol import HOOK_DIRECTORY
 from ..starter.inside.milkweed_starter.files import Files
 from ..starter.inside.milkweed_starter.requests import count_threads
@@ -61,11 +64,18 @@ def inherit(module: str, modules: Sequence[str]) -> Inherited:
 
 
 def settle() -> None:
-    """Makes this process fit to fork.
+    """Makes this process fit to fork, with what procs would else make each for itself.
 
     Raises:
         RuntimeError: its imports left threads behind.
     """
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        stream = _unbuffered(fd, name)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+    # What is made at its first use is not to be made in each child.
+    asyncio.new_event_loop().close()
+    decode_place(encode_place(ProcPlace("", "", "", "", ("",), 0, 0)))
     gc.collect()
     gc.disable()  # what is freed from now on would leave holes in pages that children share
     gc.freeze()
@@ -81,3 +91,17 @@ def _common_path() -> tuple[str, ...]:
     own = {os.path.abspath(entry) for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if entry}
     own |= {os.getcwd(), "", str(HOOK_DIRECTORY)}
     return tuple(entry for entry in sys.path if entry not in own)
+
+
+def _unbuffered(fd: int, name: str) -> io.TextIOWrapper:
+    """A standard stream as PYTHONUNBUFFERED makes it: without a buffer below the text."""
+    raw = io.FileIO(fd, "w", closefd=False)
+    raw.name = f"<{name}>"
+    known = getattr(sys, name)
+    return io.TextIOWrapper(
+        raw,
+        encoding=known.encoding,
+        errors=known.errors,
+        newline="\n",
+        write_through=True,
+    )

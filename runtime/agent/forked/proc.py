@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import faulthandler
 import gc
-import io
 import os
 import sys
 import types
@@ -13,7 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from ..hook_protocol import HOOK_DIRECTORY, stack_file
+from ..hook_protocol import HOOK_DIRECTORY
 from ..starter.inside.milkweed_starter.becoming import introduce, read_plan, take_over
 from ..starter.inside.milkweed_starter.mending import mend
 from ..starter.inside.milkweed_starter.requests import Request
@@ -47,13 +46,9 @@ def _prepare(request: Request, inherited: Inherited) -> None:
     sys.argv = [inherited.spec.origin or inherited.module]
     sys.orig_argv = list(plan["argv"])
     sys.path[:] = _path(plan, inherited)
-    for name, fd in (("stdout", 1), ("stderr", 2)):
-        stream = _unbuffered(fd, name)
-        setattr(sys, name, stream)
-        setattr(sys, f"__{name}__", stream)
     if plan["env"].get("PYTHONFAULTHANDLER"):
         faulthandler.enable()
-    mend()
+    mend(finders=False)  # it would write to much that is shared
 
 
 def _path(plan: Mapping[str, Any], inherited: Inherited) -> list[str]:
@@ -62,27 +57,12 @@ def _path(plan: Mapping[str, Any], inherited: Inherited) -> list[str]:
     return [plan["cwd"], *own, *inherited.path]
 
 
-def _unbuffered(fd: int, name: str) -> io.TextIOWrapper:
-    """A standard stream as PYTHONUNBUFFERED makes it: without a buffer below the text."""
-    raw = io.FileIO(fd, "w", closefd=False)
-    raw.name = f"<{name}>"
-    known = getattr(sys, name)
-    return io.TextIOWrapper(
-        raw,
-        encoding=known.encoding,
-        errors=known.errors,
-        newline="\n",
-        write_through=True,
-    )
-
-
 def _register_dumps() -> None:
     """As the hook does in a process that was executed."""
     with suppress(Exception):
-        directory, number = os.environ["MILKWEED_RUN_DIR"], int(os.environ["MILKWEED_DUMP_SIGNAL"])
-        from pathlib import Path
-
-        path = stack_file(Path(directory), os.environ["MILKWEED_LABEL"], os.getpid())
+        name = f"{os.environ['MILKWEED_LABEL']}.stack.{os.getpid()}"
+        path = os.path.join(os.environ["MILKWEED_RUN_DIR"], name)
+        number = int(os.environ["MILKWEED_DUMP_SIGNAL"])
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         faulthandler.register(number, file=fd, all_threads=True, chain=False)
         if _registered:

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -131,6 +132,7 @@ def fork_starter(
     if pid == 0:
         try:
             ours.close()
+            _keep_open(0, 1, 2, theirs.fileno())
             request, found = _serve(theirs, command[1], modules, inherited)
         except BaseException as error:
             _say(theirs, {"unfit": f"{type(error).__name__}: {error}"})
@@ -166,6 +168,14 @@ def _serve(
         if request is not mine:
             request.close()
     return mine, inherited
+
+
+def _keep_open(*fds: int) -> None:
+    """Closes what else this process has: it is the agent's, and no proc's."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) not in fds:
+            with suppress(OSError):  # that of the listing itself is closed by now
+                os.close(int(name))
 
 
 def _say(channel: socket.socket, message: Mapping[str, object]) -> None:

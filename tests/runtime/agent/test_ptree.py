@@ -10,10 +10,12 @@ from milkweed.runtime.agent.ptree import (
     Process,
     Tree,
     descendants,
+    family,
     members,
     read_environ,
     read_process,
     send_signal,
+    snapshot,
 )
 
 AGENT = 10
@@ -99,3 +101,18 @@ def test_a_command_name_cannot_forge_a_line(tmp_path: os.PathLike[str]) -> None:
     finally:
         child.kill()
         child.wait()
+
+
+def test_a_family_is_what_a_snapshot_has_below_a_process() -> None:
+    command = "sleep 99 & (sleep 99 & sleep 99 & echo up; wait)"
+    with subprocess.Popen(["sh", "-c", command], stdout=subprocess.PIPE, start_new_session=True) as shell:
+        assert shell.stdout is not None
+        shell.stdout.readline()
+        try:
+            table = snapshot()
+            below = {shell.pid, *descendants(table, [shell.pid])}
+            assert len(below) == 5
+            assert family(shell.pid) == {pid: table[pid] for pid in below}
+        finally:
+            os.killpg(shell.pid, 9)
+    assert family(shell.pid) == {}

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import struct
 from collections.abc import Mapping, Sequence
 
 __all__ = ["take_image"]
 
 _PR_SET_MM, _PR_SET_MM_MAP = 35, 14
 _NO_EXE = 0xFFFFFFFF
+_POINTER = ctypes.sizeof(ctypes.c_void_p)
 _ADDRESSES = (
     *("start_code", "end_code", "start_data", "end_data", "start_brk", "brk", "start_stack"),
     *("arg_start", "arg_end", "env_start", "env_end", "auxv"),
@@ -45,15 +47,20 @@ def take_image(argv: Sequence[bytes], env: Mapping[bytes, bytes], added: Mapping
         OSError: the kernel refuses.
     """
     arguments = b"".join(word + b"\0" for word in argv)
-    variables = [name + b"=" + value for name, value in env.items()]
-    size = len(arguments) + sum(map(len, variables)) + len(variables) + 1
+    variables = [name + b"=" + value + b"\0" for name, value in env.items()]
+    text = arguments + b"".join(variables)
+    table = -(-len(text) // _POINTER) * _POINTER  # where the pointers of `environ` begin, behind the strings
     # Private: of shared memory the kernel shows nothing there.
-    area = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    area.write(arguments + b"".join(text + b"\0" for text in variables))
+    area = mmap.mmap(-1, table + (len(variables) + 1) * _POINTER, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     begin = ctypes.addressof(ctypes.c_char.from_buffer(area))
     _KEEP(area)  # for as long as the process lives
-    _set_environ(begin + len(arguments), variables)
-    _tell_kernel(begin, len(arguments), sum(map(len, variables)) + len(variables))
+    pointers, address = [], begin + len(arguments)
+    for variable in variables:
+        pointers.append(address)
+        address += len(variable)
+    area.write(text.ljust(table, b"\0") + struct.pack(f"{len(pointers) + 1}N", *pointers, 0))
+    _ENVIRON.value = begin + table
+    _tell_kernel(begin, len(arguments), len(text) - len(arguments))
     os.environ._data.clear()  # type: ignore[attr-defined]
     os.environ._data.update(env)  # type: ignore[attr-defined]
     for name, value in added.items():
@@ -61,18 +68,13 @@ def take_image(argv: Sequence[bytes], env: Mapping[bytes, bytes], added: Mapping
             os.environb[name] = value
 
 
-def _set_environ(address: int, variables: Sequence[bytes]) -> None:
-    pointers = (ctypes.c_void_p * (len(variables) + 1))()
-    for at, text in enumerate(variables):
-        pointers[at] = address
-        address += len(text) + 1
-    _KEEP(pointers)
-    _ENVIRON.value = ctypes.addressof(pointers)
-
-
 def _tell_kernel(arguments: int, arguments_size: int, variables_size: int) -> None:
-    with open("/proc/self/stat", "rb") as file:
-        fields = [b"", b"", *file.read().rpartition(b")")[2].split()]  # numbered as in proc(5), less one
+    fd = os.open("/proc/self/stat", os.O_RDONLY)
+    try:
+        text = os.read(fd, 4096)
+    finally:
+        os.close(fd)
+    fields = [b"", b"", *text.rpartition(b")")[2].split()]  # numbered as in proc(5), less one
     start_code, end_code, start_stack = (int(fields[at - 1]) for at in (26, 27, 28))
     start_data, end_data, start_brk = (int(fields[at - 1]) for at in (45, 46, 47))
     variables = arguments + arguments_size

@@ -12,13 +12,15 @@ from typing import Any
 __all__ = ["mend"]
 
 
-def mend() -> None:
+def mend(*, finders: bool = True) -> None:
     """Random states, keys and times that a process of its own would not share with its siblings.
 
-    `random`, `uuid`, `secrets` and `tempfile` see to it themselves.
+    `random`, `uuid`, `secrets` and `tempfile` see to it themselves. Without `finders`, what imports remember
+    of directories is left to them, as ever.
     """
     time.tzset()
-    importlib.invalidate_caches()
+    if finders:
+        importlib.invalidate_caches()
     threading.main_thread()._set_native_id()  # type: ignore[attr-defined]
     logging, process = _loaded("logging"), _loaded("multiprocessing.process")
     if logging is not None and hasattr(logging, "_startTime"):
