@@ -19,7 +19,8 @@ import enum
 import json
 import struct
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 from .errors import ProtocolError
 
@@ -65,7 +66,8 @@ class Kind(enum.IntEnum):
 _KINDS = {int(kind): kind for kind in Kind}
 
 
-class WireFrame(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WireFrame:
     kind: Kind
     call: int
     body: bytes | memoryview

@@ -37,11 +37,6 @@ class MeshCall:
     that every rank has its outcome within some 1.5 s. `each` has a message for each rank, in place of one.
     """
 
-    __slots__ = (
-        *("_addresses", "_all", "_answered", "_explain", "_label", "_missing", "_node"),
-        *("_on_outcome", "_open", "_why"),
-    )
-
     def __init__(
         self,
         node: Node,
@@ -59,10 +54,9 @@ class MeshCall:
         self._on_outcome = on_outcome
         self._explain = explain
         self._why = ""
-        self._all: asyncio.Event | None = None
+        self._all = asyncio.Event()
         self._open: dict[int, tuple[Connection, int]] = {}
-        self._answered = bytearray(len(addresses))
-        self._missing = len(addresses)
+        self._answered: set[int] = set()
         for at, address in enumerate(addresses):
             try:
                 connection = node.connection(address.socket, f"proc {address.proc}")
@@ -92,7 +86,6 @@ class MeshCall:
             self._node.start(self._end_rest())
 
     async def _end_rest(self) -> None:
-        self._all = asyncio.Event()
         for at in self._left():
             connection, number = self._open[at]
             connection.send_cancel(number)
@@ -112,7 +105,7 @@ class MeshCall:
             self._replied(at, self._stuck(at))
 
     def _left(self) -> list[int]:
-        return [at for at in self._open if not self._answered[at]]
+        return [at for at in self._open if at not in self._answered]
 
     async def _cancel_aside(self, at: int) -> None:
         """Over the control socket: the rank's loop does not come to read, or its main thread does not end."""
@@ -134,7 +127,7 @@ class MeshCall:
         self._replied(at, reply)
 
     def _replied(self, at: int, reply: Outcome) -> None:
-        if self._answered[at]:
+        if at in self._answered:
             return
         if isinstance(reply, MilkweedError) and reply.code == "connection_lost" and self._explain is not None:
             self._explain(at, reply, partial(self._settled, at))
@@ -142,11 +135,10 @@ class MeshCall:
             self._settled(at, reply)
 
     def _settled(self, at: int, outcome: Outcome) -> None:
-        if self._answered[at]:
+        if at in self._answered:
             return
-        self._answered[at] = True
-        self._missing -= 1
-        if self._all is not None and not self._missing:
+        self._answered.add(at)
+        if self._why and len(self._answered) == len(self._addresses):
             self._node.loop.call_soon_threadsafe(self._all.set)
         if self._why and isinstance(outcome, WireFrame) and outcome.kind is Kind.ERROR:
             outcome = settled_as(outcome, self._label, self._why)

@@ -5,11 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import weakref
-from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from functools import partial
 from typing import Any, Generic, TypeVar
 
 from ..errors import Conflict
@@ -139,47 +136,18 @@ class Future(Generic[T]):
         return self._take()
 
 
-class _Wakes:
-    """Waiters of one loop that are woken from other threads: as many as there are in one turn of the loop.
-
-    To wake a loop costs a system call, and hands over the interpreter's lock.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)
-        self._home = threading.get_ident()
-        self._waiters: deque[asyncio.Future[None]] = deque()
-        self._asked = False
-
-    def wake(self, waiter: asyncio.Future[None]) -> None:
-        """Any thread."""
-        if threading.get_ident() == self._home:
-            _wake(waiter)
-            return
-        self._waiters.append(waiter)
-        if not self._asked:
-            self._asked = True
-            loop = self._loop()
-            with suppress(RuntimeError):  # that loop is closed, and nobody waits any more
-                if loop is not None:
-                    loop.call_soon_threadsafe(self._wake_all)
-
-    def _wake_all(self) -> None:
-        self._asked = False  # what is added from here on asks again
-        while self._waiters:
-            _wake(self._waiters.popleft())
-
-
-def _wake(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_result(None)
-
-
-_wakes: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Wakes] = weakref.WeakKeyDictionary()
-
-
 def _waker(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> Callable[[], None]:
-    wakes = _wakes.get(loop)
-    if wakes is None:
-        wakes = _wakes[loop] = _Wakes(loop)
-    return partial(wakes.wake, waiter)
+    home = threading.get_ident()
+
+    def set_result() -> None:
+        if not waiter.done():
+            waiter.set_result(None)
+
+    def wake() -> None:
+        if threading.get_ident() == home:
+            set_result()
+        else:
+            with suppress(RuntimeError):  # that loop is closed, and nobody waits any more
+                loop.call_soon_threadsafe(set_result)
+
+    return wake
