@@ -6,6 +6,7 @@ import argparse
 import asyncio
 import json
 import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -58,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _all(lines: Sequence[str], quick: bool, sides: tuple[Side, ...]) -> list[Figure]:
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)  # what was started is ended
     usable = []
     for side in sides:
         try:
