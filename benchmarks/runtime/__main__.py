@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -35,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, known, given in (("line", LINES, options.lines), ("side", ALL, options.sides.split(","))):
         if unknown := set(given) - set(known):
             parser.error(f"no {name} {min(unknown)!r}; {name}s: {', '.join(known)}")
-    started = time.time()
+    started, load = time.time(), os.getloadavg()[0]
     figures = asyncio.run(_all(options.lines or LINES, options.quick, sides))
     show(figures)
     report = {
@@ -44,9 +46,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         "elapsed_s": time.time() - started,
         "quick": options.quick,
         "machine": machine(),
+        "load_before": round(load, 2),
         "figures": [figure.as_json() for figure in figures],
     }
     print(", ".join(f"{name} {value}" for name, value in machine().items()))
+    if load > (os.cpu_count() or 1):
+        print(f"The machine was busy with other work (load {load:.1f}): compare ratios, not figures.")
     options.json.parent.mkdir(parents=True, exist_ok=True)
     options.json.write_text(json.dumps(report, indent=1) + "\n")
     print(f"written to {options.json}", file=sys.stderr)
@@ -54,6 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 async def _all(lines: Sequence[str], quick: bool, sides: tuple[Side, ...]) -> list[Figure]:
+    this = asyncio.current_task()
+    assert this is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, this.cancel)  # what was started is ended
     usable = []
     for side in sides:
         try:

@@ -67,7 +67,7 @@ class Measured(Program):
 
 def plans(*, quick: bool) -> list[Plan]:
     rows = (
-        Row("fresh", "2-rank torch run to its first line, warm", "s", 0.1),
+        Row("fresh", "2-rank torch run to its first line, warm", "s", 0.1, 49),
         Row("again", "the same again in the same processes", "s"),
     )
     return [Plan(rows, 2 if quick else 10, note="without a process group", setup_s=180)]
