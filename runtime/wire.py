@@ -19,8 +19,7 @@ import enum
 import json
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from .errors import ProtocolError
 
@@ -66,8 +65,7 @@ class Kind(enum.IntEnum):
 _KINDS = {int(kind): kind for kind in Kind}
 
 
-@dataclass(frozen=True, slots=True)
-class WireFrame:
+class WireFrame(NamedTuple):
     kind: Kind
     call: int
     body: bytes | memoryview

@@ -37,6 +37,11 @@ class MeshCall:
     that every rank has its outcome within some 1.5 s. `each` has a message for each rank, in place of one.
     """
 
+    __slots__ = (
+        *("_addresses", "_all", "_answered", "_explain", "_label", "_node"),
+        *("_on_outcome", "_open", "_unsettled", "_why"),
+    )
+
     def __init__(
         self,
         node: Node,
@@ -54,9 +59,10 @@ class MeshCall:
         self._on_outcome = on_outcome
         self._explain = explain
         self._why = ""
-        self._all = asyncio.Event()
-        self._open: dict[int, tuple[Connection, int]] = {}
-        self._answered: set[int] = set()
+        self._all: asyncio.Event | None = None
+        self._open: list[tuple[Connection, int] | None] = [None] * len(addresses)
+        self._answered = bytearray(len(addresses))
+        self._unsettled = len(addresses)
         for at, address in enumerate(addresses):
             try:
                 connection = node.connection(address.socket, f"proc {address.proc}")
@@ -82,12 +88,13 @@ class MeshCall:
 
     def _end(self, why: str) -> None:
         if not self._why:
+            self._all = asyncio.Event()
             self._why = why
             self._node.start(self._end_rest())
 
     async def _end_rest(self) -> None:
-        for at in self._left():
-            connection, number = self._open[at]
+        assert self._all is not None
+        for connection, number in self._left().values():
             connection.send_cancel(number)
         for patience in (ANSWERS_S, _GRACE_S):
             if not self._left():
@@ -98,18 +105,18 @@ class MeshCall:
             if not self._left():
                 return
             if patience == ANSWERS_S:
-                await asyncio.gather(*(self._cancel_aside(at) for at in self._left()))
-        for at in self._left():
-            connection, number = self._open[at]
+                left = self._left().items()
+                await asyncio.gather(*(self._cancel_aside(at, number) for at, (_, number) in left))
+        for at, (connection, number) in self._left().items():
             connection.forget(number)
             self._replied(at, self._stuck(at))
 
-    def _left(self) -> list[int]:
-        return [at for at in self._open if at not in self._answered]
+    def _left(self) -> dict[int, tuple[Connection, int]]:
+        return {at: one for at, one in enumerate(self._open) if one is not None and not self._answered[at]}
 
-    async def _cancel_aside(self, at: int) -> None:
+    async def _cancel_aside(self, at: int, number: int) -> None:
         """Over the control socket: the rank's loop does not come to read, or its main thread does not end."""
-        request = {"op": "cancel", "sender": self._node.id, "call": self._open[at][1]}
+        request = {"op": "cancel", "sender": self._node.id, "call": number}
         with suppress(OSError, ValueError, TimeoutError):
             async with asyncio.timeout(_GRACE_S):
                 reader, writer = await asyncio.open_unix_connection(self._addresses[at].control)
@@ -127,7 +134,7 @@ class MeshCall:
         self._replied(at, reply)
 
     def _replied(self, at: int, reply: Outcome) -> None:
-        if at in self._answered:
+        if self._answered[at]:
             return
         if isinstance(reply, MilkweedError) and reply.code == "connection_lost" and self._explain is not None:
             self._explain(at, reply, partial(self._settled, at))
@@ -135,10 +142,11 @@ class MeshCall:
             self._settled(at, reply)
 
     def _settled(self, at: int, outcome: Outcome) -> None:
-        if at in self._answered:
+        if self._answered[at]:
             return
-        self._answered.add(at)
-        if self._why and len(self._answered) == len(self._addresses):
+        self._answered[at] = True
+        self._unsettled -= 1
+        if self._all is not None and not self._unsettled:
             self._node.loop.call_soon_threadsafe(self._all.set)
         if self._why and isinstance(outcome, WireFrame) and outcome.kind is Kind.ERROR:
             outcome = settled_as(outcome, self._label, self._why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import MilkweedError
@@ -37,16 +38,20 @@ def begin(
 class UnderWay(Future[T]):
     """A call on all ranks: `collect` makes its value of their outcomes, in the waiter's thread."""
 
+    __slots__ = ("_calls", "_collect", "_endpoint", "_missing", "_outcomes")
+
     def __init__(self, endpoint: Endpoint, collect: Callable[[Sequence[Outcome]], T]) -> None:
         super().__init__(deadline_s=endpoint.deadline_s)
         self._endpoint = endpoint
         self._collect = collect
         self._outcomes: list[Any] = [None] * len(endpoint.mesh)
         self._missing = len(self._outcomes)
-        self._calls: list[AnyCall] = []
+        self._calls: Sequence[AnyCall] = ()
 
     def send(self, message: Pickled) -> None:
-        self._calls = begin(self._endpoint, message, self._came)
+        calls = begin(self._endpoint, message, self._came)
+        if not self._done:
+            self._calls = calls
 
     def _came(self, at: int, outcome: Outcome) -> None:
         with self._lock:  # a rank that cannot be reached is told of in the caller's thread
@@ -54,7 +59,12 @@ class UnderWay(Future[T]):
             self._missing -= 1
             done = self._missing == 0
         if done:
-            self.settle(lambda: self._collect(self._outcomes))
+            self._finish()
+
+    def _finish(self) -> None:
+        # Without cycles the memory of a call is free as soon as nobody waits for it.
+        self._calls = ()
+        self.settle(partial(self._collect, self._outcomes))
 
     def _on_deadline(self) -> None:
         if self._endpoint.deadline_s is not None:
@@ -69,6 +79,8 @@ class UnderWay(Future[T]):
 class Reducing(UnderWay[Reduced[Any]]):
     """A reduction: relays give values of several ranks, the others one each."""
 
+    __slots__ = ("_operation", "_parts")
+
     def __init__(self, endpoint: Endpoint, operation: Operation) -> None:
         super().__init__(endpoint, self._reduced)
         self._operation = operation
@@ -76,9 +88,11 @@ class Reducing(UnderWay[Reduced[Any]]):
 
     def send_reduction(self, message: Pickled, operation: bytes) -> None:
         """`operation` is the same, packed."""
-        self._calls = begin(
+        calls = begin(
             self._endpoint, message, self._came, operation=operation, on_combined=self._came_combined
         )
+        if not self._done:
+            self._calls = calls
 
     def _came_combined(self, positions: Sequence[int], value: Any) -> None:
         with self._lock:
@@ -86,7 +100,7 @@ class Reducing(UnderWay[Reduced[Any]]):
             self._missing -= len(positions)
             done = self._missing == 0
         if done:
-            self.settle(lambda: self._collect(self._outcomes))
+            self._finish()
 
     def _reduced(self, outcomes: Sequence[Outcome | None]) -> Reduced[Any]:
         region = self._endpoint.mesh.region

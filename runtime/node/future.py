@@ -24,6 +24,8 @@ class Future(Generic[T]):
     settled soon.
     """
 
+    __slots__ = ("_deadline_at", "_deadline_s", "_done", "_lock", "_take", "_waiters")
+
     def __init__(self, *, deadline_s: float | None = None) -> None:
         self._lock = threading.Lock()
         self._waiters: list[Callable[[], None]] = []

@@ -237,6 +237,8 @@ class Node:
 class _Work(Future[T]):
     """Of a coroutine that runs on the loop."""
 
+    __slots__ = ("_loop", "task")
+
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self._loop = loop
