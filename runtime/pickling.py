@@ -8,6 +8,7 @@ of `__main__`, of a notebook, or made within a function.
 from __future__ import annotations
 
 import io
+import operator
 import pickle
 import sys
 from collections import ChainMap
@@ -23,6 +24,7 @@ __all__ = ["Pickled", "dumps", "loads"]
 
 _LEAST_BUFFER = 4096
 _MOST_BUFFERS = 32 * 1024  # half of what a frame takes; the rest goes within the pickle
+_LEAST_ASIDE = 256 * 1024
 
 Pickled = tuple[bytes, list[memoryview]]
 
@@ -46,7 +48,7 @@ def dumps(value: Any) -> Pickled:
 
     file = io.BytesIO()
     try:
-        _Pickler(file, 5, buffer_callback=out_of_band).dump(value)
+        _Pickler(file, 5, buffer_callback=out_of_band).dump(_with_bytes_aside(value, 2))
     except Exception as error:
         raise InvalidArgument(
             "unpicklable",
@@ -59,6 +61,37 @@ def dumps(value: Any) -> Pickled:
 def loads(body: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> Any:
     """The value; whatever unpickling raises is raised."""
     return pickle.loads(body, buffers=buffers)
+
+
+def _with_bytes_aside(value: Any, depth: int) -> Any:
+    """Large bytes are copied into a pickle, whatever its pickler does: those that are arguments, or the value
+    itself, go beside it.
+    """
+    kind = type(value)
+    if kind is bytes:
+        return _Aside(value) if len(value) >= _LEAST_ASIDE else value
+    if not depth:
+        return value
+    if kind is tuple:
+        items = [_with_bytes_aside(item, depth - 1) for item in value]
+        return tuple(items) if any(map(operator.is_not, items, value)) else value
+    if kind is dict:
+        items = [_with_bytes_aside(item, depth - 1) for item in value.values()]
+        changed = any(map(operator.is_not, items, value.values()))
+        return dict(zip(value, items, strict=True)) if changed else value
+    return value
+
+
+class _Aside:
+    """Arrives as the bytes that it holds."""
+
+    __slots__ = ("_data",)
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bytes, (pickle.PickleBuffer(self._data),)
 
 
 class _Pickler(pickle.Pickler):

@@ -15,8 +15,10 @@ check.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import json
+import mmap
 import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -45,6 +47,7 @@ _HEADER = struct.Struct("!2sBBIQQ")
 _MAGIC = b"mw"
 _ALIGN = 64
 _CHUNK = 256 * 1024
+_LEAST_MAPPING = 4 * 1024 * 1024
 _KINDS: dict[int, Kind]
 
 Part = bytes | bytearray | memoryview
@@ -180,7 +183,7 @@ class FrameReader:
 
     def _begin_large(self, header: tuple[int, int, int, int, int], start: int) -> None:
         self._header = header
-        self._large = memoryview(bytearray(header[4]))
+        self._large = _memory(header[4])
         self._filled = self._end - start
         self._large[: self._filled] = self._chunk[start : self._end]
         self._begin = self._end
@@ -229,6 +232,21 @@ class FrameReader:
         if at != length:
             raise _contradiction()
         return WireFrame(_KINDS[kind], call, parts[0], tuple(parts[1:]), version)
+
+
+def _memory(size: int) -> memoryview:
+    """Memory to receive into. A large one gets its pages when they are written, huge ones where there are
+    any: small ones cost more to fault in than the copy does, and a length that lies costs nothing.
+    """
+    if size < _LEAST_MAPPING:
+        return memoryview(bytearray(size))
+    try:
+        mapping = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:
+        raise MemoryError(f"{size:,} bytes to receive into") from error
+    with contextlib.suppress(OSError):  # a kernel without them
+        mapping.madvise(mmap.MADV_HUGEPAGE)
+    return memoryview(mapping)
 
 
 def _copied(payload: memoryview) -> memoryview:

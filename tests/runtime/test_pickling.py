@@ -37,6 +37,34 @@ def test_a_large_array_is_sent_from_its_own_memory_and_arrives_writable() -> Non
 
 
 @pytest.mark.parametrize(
+    "around",
+    [
+        lambda data: data,
+        lambda data: ((1, data), {}),
+        lambda data: ((), {"first": None, "data": data}),
+    ],
+    ids=["value", "argument", "keyword"],
+)
+def test_large_bytes_that_are_an_argument_or_the_value_are_sent_from_their_own_memory(
+    around: Callable[[bytes], Any],
+) -> None:
+    data = bytes(range(256)) * 4096
+    body, buffers = dumps(around(data))
+    assert len(body) < 1000
+    assert [buffer.obj for buffer in buffers] == [data]
+    assert buffers[0].obj is data
+    arrived = sent(around(data))
+    assert arrived == around(data)
+    assert type(arrived) is type(around(data))
+
+
+def test_bytes_that_may_be_written_while_they_are_sent_are_copied() -> None:
+    data = bytearray(1024 * 1024)
+    assert dumps(data)[1] == []
+    assert sent(data) == data
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: torch.arange(LARGE, dtype=torch.float32).reshape(64, -1),

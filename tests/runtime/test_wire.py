@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import os
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -41,6 +43,30 @@ def test_an_oversized_frame_is_refused_by_its_header_alone() -> None:
     header = encode(Kind.CALL, 1, b"x" * 100)[0][:24]
     with pytest.raises(ProtocolError, match="over the limit of 99"):
         list(FrameReader(max_payload=99).feed(header))
+
+
+def test_a_length_that_lies_takes_no_memory() -> None:
+    header = bytes(encode(Kind.CALL, 1, b"")[0])
+    before, reader = _resident_bytes(), FrameReader()
+    assert reader.feed(header[:-8] + (2**30).to_bytes(8, "big")) == []
+    assert _resident_bytes() - before < 2**28
+
+
+def test_a_large_payload_arrives_whole_and_can_be_written() -> None:
+    data = bytearray(range(256)) * (20 * 1024)
+    stream = b"".join(bytes(part) for part in encode(Kind.RESULT, 7, b"body", [memoryview(data)]))
+    reader = FrameReader()
+    half = len(stream) // 2
+    assert reader.feed(stream[:half]) == []
+    (frame,) = reader.feed(stream[half:])
+    assert frame.body == b"body"
+    assert frame.buffers == (data,)
+    frame.buffers[0][0] = 9
+    assert reader.pending == 0
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def test_another_version_is_refused_in_calls_but_read_in_a_hello() -> None:
