@@ -15,7 +15,7 @@ from .routing import FAN_OUT, MOST_OWN, Branch, branches
 
 __all__ = ["LEAST_RANKS", "Plan", "Routes", "Trees"]
 
-LEAST_RANKS = 48
+LEAST_RANKS = 64
 _AVOID_S = 30.0
 _PLANS = 64
 
