@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
-from pathlib import Path
 
 import anyio
 
@@ -72,8 +71,8 @@ def _model(of: Constants, size: Size) -> Iterable[str]:
     shape = shape_of(size)
     yield (
         f"The tree: {shape.roots} relays below the caller, {shape.depth} levels; the widest relay sends to "
-        f"{shape.widest}, the largest branch holds {shape.largest} ranks. Within 50 ms of its own time a caller "
-        f"calls {most_ranks_called_within(of, size, 50):,} ranks."
+        f"{shape.widest}, the largest branch holds {shape.largest} ranks. Within 50 ms of its own time a "
+        f"caller calls {most_ranks_called_within(of, size, 50):,} ranks."
     )
     yield ""
     yield "| what | who | messages | bytes | processor time |"
