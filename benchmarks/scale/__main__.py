@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, fields
 
@@ -62,23 +63,24 @@ def _constants(of: Constants) -> Iterable[str]:
     for field in fields(of):
         value = getattr(of, field.name)
         if field.name.endswith("_us"):
-            yield f"| `{field.name}` | {value:,.3g} us |"
+            yield f"| `{field.name}` | {_time(value)} |"
         else:
             yield f"| `{field.name}` | {_bytes(value)} |"
 
 
 def _model(of: Constants, size: Size) -> Iterable[str]:
     shape = shape_of(size)
-    yield (
+    words = (
         f"The tree: {shape.roots} relays below the caller, {shape.depth} levels; the widest relay sends to "
         f"{shape.widest}, the largest branch holds {shape.largest} ranks. Within 50 ms of its own time a "
         f"caller calls {most_ranks_called_within(of, size, 50):,} ranks."
     )
+    yield textwrap.fill(words, 118)
     yield ""
     yield "| what | who | messages | bytes | processor time |"
     yield "|---|---|---|---|---|"
     for cost in costs(of, size):
-        cells = (cost.what, cost.who, _count(cost.messages), _bytes(cost.bytes), f"{cost.cpu_ms:,.3g} ms")
+        cells = (cost.what, cost.who, _count(cost.messages), _bytes(cost.bytes), _time(cost.cpu_ms * 1e3))
         yield f"| {' | '.join(cells)} |"
     yield ""
     yield "| who | connections | memory for them |"
@@ -92,11 +94,18 @@ def _count(value: float) -> str:
 
 
 def _bytes(value: float) -> str:
-    if value >= MIB:
-        return f"{value / MIB:,.3g} MiB"
-    if value >= 10 * KIB:
-        return f"{value / KIB:,.3g} KiB"
-    return f"{value:,.3g} B" if value < 1000 else f"{value:,.0f} B"
+    return _in_units(value, (("B", 1.0), ("KiB", KIB), ("MiB", MIB), ("GiB", 1024 * MIB)))
+
+
+def _time(microseconds: float) -> str:
+    return _in_units(microseconds, (("us", 1.0), ("ms", 1e3), ("s", 1e6)))
+
+
+def _in_units(value: float, units: Sequence[tuple[str, float]]) -> str:
+    """Three digits, in the largest unit of which there is one at least."""
+    name, size = next(((name, size) for name, size in reversed(units) if value >= size), units[0])
+    value /= size
+    return f"{value:,.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
 
 
 if __name__ == "__main__":

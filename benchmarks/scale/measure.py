@@ -66,14 +66,20 @@ async def measure(hosts: int, per_host: int) -> Constants:
 async def _measure_on(mesh: str, hosts: int, per_host: int, small_keeper: float) -> Constants:
     keeper = _keeper(mesh)
     trees = node().part(Trees, Trees)
+    everywhere = attach(mesh)
+    first = await everywhere.slice(hosts=0).spawn_procs()  # what is imported and begun once
+    await first.spawn("echo", Echo)
+    await first.stop(0.0)
     own_before = _private(os.getpid())
-    procs = await attach(mesh).spawn_procs(per_host={"gpus": per_host})
+    own_time = time.process_time()
+    procs = await everywhere.spawn_procs(per_host={"gpus": per_host})
     actors = await procs.spawn("echo", Echo)
+    spawn_s = time.process_time() - own_time
     trees.least_ranks = _NEVER
     await actors.echo.call(1)
     own_after = _private(os.getpid())
     agents = {psutil.Process(pid).ppid() for pid in procs.pids.values()}
-    rest = await _at_rest([keeper, *agents])
+    rest = await _at_rest([os.getpid(), keeper, *agents])
 
     direct, rank_us = await _calls(actors, [procs.pids[per_host - 1]])
     leaf = procs.pids[0]
@@ -89,11 +95,13 @@ async def _measure_on(mesh: str, hosts: int, per_host: int, small_keeper: float)
     below = len(plan.branches[0].own) + len(plan.branches[0].below)
     found = Constants(
         caller_direct_us=direct / (hosts * per_host),
+        caller_spawn_us=spawn_s / (hosts * per_host) * 1e6,
         caller_tree_us=per_rank,
         caller_relay_us=relay,
         relay_leaf_us=max(0.0, used - rank_us) / below,
         rank_us=rank_us,
         keeper_host_us=rest[keeper] / hosts,
+        owner_host_us=rest[os.getpid()] / hosts,
         agent_us=statistics.median(rest[pid] for pid in agents),
         caller_proc_bytes=(own_after - own_before) / (hosts * per_host),
         relay_connection_bytes=max(0.0, leaf_after - leaf_before) / (below + 1),

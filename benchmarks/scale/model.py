@@ -9,11 +9,13 @@ from dataclasses import dataclass
 from milkweed.runtime.addresses import ProcAddress
 from milkweed.runtime.tree import Branch, branches
 
-__all__ = ["Constants", "Cost", "Shape", "Size", "costs", "shape_of"]
+__all__ = ["Constants", "Cost", "Holding", "Shape", "Size", "costs", "holdings", "shape_of"]
 
 HEARTBEAT_S = 2.0
-"""How often a keeper asks each host, and a follower of events asks again after 30 s."""
+"""How often a keeper asks each host how it is; whoever waits for its events asks again after `POLL_S`."""
 POLL_S = 30.0
+FOLLOW_S = 0.5
+"""How often the owner of quiet procs asks their host for new output."""
 KIB, MIB = 1024.0, 1024.0 * 1024.0
 
 
@@ -27,6 +29,8 @@ class Constants:
     """The same over a tree: one rank's answer in a bundle."""
     caller_relay_us: float
     """One relay's message and its answer, at the caller."""
+    caller_spawn_us: float
+    """Of the owner to spawn one proc and make one actor on it."""
     relay_leaf_us: float
     """Passing a call on to one rank and its answer up."""
     rank_us: float
@@ -57,8 +61,10 @@ class Constants:
     """Memory of the keeper for each host."""
     keeper_host_us: float
     """Of the keeper for each host and second, at rest."""
+    owner_host_us: float
+    """Of the owner of procs for each host and second, at rest: it asks for new output."""
     agent_us: float
-    """Of an agent for each second, at rest."""
+    """Of an agent for each second, at rest, with procs whose owner follows their output."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +109,7 @@ def shape_of(size: Size) -> Shape:
         len(roots),
         _depth(roots),
         max(len(one.own) + len(one.below) for one in _all(roots)),
-        max(sum(1 for _ in one.positions()) for one in roots),
+        max(len(list(one.positions())) for one in roots),
     )
 
 
@@ -124,6 +130,7 @@ def costs(of: Constants, size: Size) -> list[Cost]:
     tree_out = roots * (of.frame_bytes + of.header_bytes)
     answers = ranks * of.answer_bytes
     widest = shape.widest
+    keepers_asking, owners_asking = 1 / HEARTBEAT_S + 1 / POLL_S, 1 / FOLLOW_S + 1 / POLL_S
     return [
         Cost(
             "call, direct",
@@ -160,7 +167,7 @@ def costs(of: Constants, size: Size) -> list[Cost]:
             "owner",
             2 * 3 * hosts + 2 * ranks,
             hosts * of.spawn_host_bytes + ranks * (of.spawn_proc_bytes + 2 * of.frame_bytes),
-            ranks * of.caller_direct_us / 1e3,
+            ranks * of.caller_spawn_us / 1e3,
         ),
         Cost("a proc dies", "owner", 2, 2 * of.frame_bytes, of.caller_direct_us / 1e3),
         Cost(
@@ -173,12 +180,24 @@ def costs(of: Constants, size: Size) -> list[Cost]:
         Cost(
             "a second at rest",
             "keeper",
-            2 * hosts * (1 / HEARTBEAT_S + 1 / POLL_S),
-            2 * hosts * (1 / HEARTBEAT_S + 1 / POLL_S) * of.frame_bytes,
+            2 * hosts * keepers_asking,
+            2 * hosts * keepers_asking * of.frame_bytes,
             hosts * of.keeper_host_us / 1e3,
         ),
-        Cost("", "owner", 2 * hosts / POLL_S, 2 * hosts / POLL_S * of.frame_bytes, 0.0),
-        Cost("", "agent", 2 * (1 / HEARTBEAT_S + 2 / POLL_S), 0.0, of.agent_us / 1e3),
+        Cost(
+            "",
+            "owner",
+            2 * hosts * owners_asking,
+            2 * hosts * owners_asking * of.frame_bytes,
+            hosts * of.owner_host_us / 1e3,
+        ),
+        Cost(
+            "",
+            "agent",
+            2 * (owners_asking + keepers_asking),
+            2 * (owners_asking + keepers_asking) * of.frame_bytes,
+            of.agent_us / 1e3,
+        ),
     ]
 
 
