@@ -48,6 +48,7 @@ _MAGIC = b"mw"
 _ALIGN = 64
 _CHUNK = 256 * 1024
 _LEAST_MAPPING = 4 * 1024 * 1024
+_FIRST_CHUNK = 8 * 1024
 _KINDS: dict[int, Kind]
 
 Part = bytes | bytearray | memoryview
@@ -119,11 +120,12 @@ class FrameReader:
         for frame in reader.received(n): ...
 
     Payloads that do not fit into what is left of the chunk get memory of their own, received into directly.
+    The chunk is small until much comes at once: most connections are quiet, and there may be thousands.
     """
 
     def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
         self.max_payload = max_payload
-        self._chunk = memoryview(bytearray(_CHUNK))
+        self._chunk = memoryview(bytearray(_FIRST_CHUNK))
         self._begin = 0
         self._end = 0
         self._large: memoryview | None = None
@@ -175,7 +177,7 @@ class FrameReader:
                 payload = self._chunk[start : self._begin]
                 frames.append(self._frame(header, payload if not header[2] else _copied(payload)))
                 continue
-            if start + length > _CHUNK:
+            if start + length > len(self._chunk):
                 self._begin_large(header, start)
             break
         self._make_room()
@@ -189,10 +191,14 @@ class FrameReader:
         self._begin = self._end
 
     def _make_room(self) -> None:
-        """The unfinished rest moves to the front, so that its frame fits."""
+        """The unfinished rest moves to the front, so that its frame fits; a chunk that was filled grows."""
         left = self._end - self._begin
-        if left and self._begin:
-            self._chunk[:left] = bytes(self._chunk[self._begin : self._end])
+        rest = self._chunk[self._begin : self._end]
+        if self._end == len(self._chunk) < _CHUNK:
+            self._chunk = memoryview(bytearray(_CHUNK))
+            self._chunk[:left] = rest
+        elif left and self._begin:
+            self._chunk[:left] = bytes(rest)
         self._begin, self._end = 0, left
 
     def _read_header(self) -> tuple[int, int, int, int, int]:

@@ -18,7 +18,8 @@ from .order import Order
 __all__ = ["INLINE", "Entry", "Inbox", "Route", "is_relayed", "send_outcome"]
 
 INLINE = 256 * 1024
-_MOST_KEPT = 16 * 1024 * 1024
+_MOST_KEPT = 1024
+_MOST_BYTES = 16 * 1024 * 1024
 
 Route = tuple[Connection, int]
 """Where an outcome is awaited: a connection and the number of the call there."""
@@ -41,16 +42,18 @@ class Inbox:
         self._running: dict[int, Entry] = {}
         self._kept: dict[int, tuple[Kind, Pickled]] = {}
         self._size = 0
+        self._done = 0
 
     def add(self, entry: Entry) -> None:
         with self._lock:
             self._running[entry.number] = entry
 
     def finished(self, entry: Entry, kind: Kind, pickled: Pickled) -> tuple[Route, ...]:
-        """Keeps the outcome; those who await it."""
+        """Those who await the outcome. It is kept, unless one of them has it directly, which cannot fail."""
         with self._lock:
             self._running.pop(entry.number, None)
-            self._keep(entry.number, kind, pickled)
+            if all(is_relayed(connection) for connection, _ in entry.routes):
+                self._keep(entry.number, kind, pickled)
             return tuple(entry.routes)
 
     def told(self, entry: Entry) -> None:
@@ -88,8 +91,9 @@ class Inbox:
 
     def done(self, number: int) -> None:
         """The sender has the outcomes of all numbers below this one."""
-        if not self._kept:
+        if number <= self._done:
             return
+        self._done = number
         with self._lock:
             for old in [one for one in self._kept if one < number]:
                 self._forget(old)
@@ -101,7 +105,7 @@ class Inbox:
         self._size += _size_of(pickled)
         # The large ones wait to be asked for; of what has been sent, the oldest may have to go.
         for old in tuple(self._kept):
-            if self._size <= _MOST_KEPT:
+            if self._size <= _MOST_BYTES and len(self._kept) <= _MOST_KEPT:
                 break
             if old != number and _size_of(self._kept[old][1]) <= INLINE:
                 self._forget(old)

@@ -83,6 +83,8 @@ class _Source:
         return found
 
     def pass_on(self, call: int, header: Header, branch: Branch, message: Pickled) -> None:
+        if call in self.passing:
+            raise ProtocolError("protocol_error", f"two calls of the number {call}", SAME_VERSION)
         passing = self.passing[call] = _Passing(self, call, header, branch)
         passing.send(message)
         if self._beat is None:

@@ -15,7 +15,7 @@ from .routing import FAN_OUT, MOST_OWN, Branch, branches
 
 __all__ = ["LEAST_RANKS", "Plan", "Routes", "Trees"]
 
-LEAST_RANKS = 48
+LEAST_RANKS = 64
 _AVOID_S = 30.0
 _PLANS = 64
 
@@ -88,7 +88,13 @@ class Trees:
             found = self._lines.get(socket)
             if found is None or found.connection.is_closed:
                 found = self._lines[socket] = TreeLine(self._node, self._node.id, socket, self.patience_s)
+                found.connection.on_closed.append(lambda _: self._forget(socket))
             return found
+
+    def _forget(self, socket: str) -> None:
+        with self._lock:
+            if (line := self._lines.get(socket)) is not None and line.connection.is_closed:
+                del self._lines[socket]
 
     def header(self, mode: Mode, plan: Plan, *, flush_s: float = 0.0, operation: bytes = b"") -> Header:
         """Numbers a message to all that a plan reaches; it is open until `finished`."""

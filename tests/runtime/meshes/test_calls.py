@@ -97,9 +97,7 @@ async def test_actors_of_one_proc_keep_their_state_apart(procs: ProcMesh) -> Non
 
 
 async def test_several_meshes_share_a_host_and_only_the_stopped_one_ends(procs: ProcMesh) -> None:
-    loaders = await this_host().spawn_procs(
-        per_host={"loaders": 1}, env={"ROLE": "loader"}, output="keep"
-    )
+    loaders = await this_host().spawn_procs(per_host={"loaders": 1}, env={"ROLE": "loader"}, output="keep")
     workers, readers = await procs.spawn("workers", Worker), await loaders.spawn("readers", Worker)
     with anyio.fail_after(DEADLINE_S):
         assert await readers.environment.call_one("ROLE") == "loader"
