@@ -97,9 +97,7 @@ async def test_actors_of_one_proc_keep_their_state_apart(procs: ProcMesh) -> Non
 
 
 async def test_several_meshes_share_a_host_and_only_the_stopped_one_ends(procs: ProcMesh) -> None:
-    loaders = await this_host().spawn_procs(
-        per_host={"loaders": 1}, env={"ROLE": "loader"}, output="keep"
-    )
+    loaders = await this_host().spawn_procs(per_host={"loaders": 1}, env={"ROLE": "loader"}, output="keep")
     workers, readers = await procs.spawn("workers", Worker), await loaders.spawn("readers", Worker)
     with anyio.fail_after(DEADLINE_S):
         assert await readers.environment.call_one("ROLE") == "loader"
@@ -164,9 +162,9 @@ def test_call_one_of_many_ranks_is_refused(procs: ProcMesh) -> None:
 
 
 def test_a_construction_that_does_not_fit_is_refused_at_the_caller(procs: ProcMesh) -> None:
-    with pytest.raises(InvalidArgument, match="Counter.__init__: too many positional arguments"):
+    with pytest.raises(InvalidArgument, match=r"Counter\.__init__: too many positional arguments"):
         procs.spawn("counter", Counter, 1, 2)
-    with pytest.raises(InvalidArgument, match="Failing.__init__: too many positional arguments"):
+    with pytest.raises(InvalidArgument, match=r"Failing\.__init__: too many positional arguments"):
         procs.spawn("failing", Failing, 1)
     with pytest.raises(InvalidArgument, match="is no actor class"):
         procs.spawn("dict", dict)  # type: ignore[type-var]
@@ -205,7 +203,7 @@ async def test_messages_of_one_sender_begin_in_their_order_whatever_they_run_on(
     counter = await procs.slice(gpus=0).spawn("counter", Counter)
     with anyio.fail_after(DEADLINE_S):
         for turn in range(20):
-            # An async one may begin as soon as the sync one before it has begun; not before those behind that.
+            # An async one may begin as soon as the sync one before it has begun.
             for number in range(0, 60, 3):
                 counter.note_in_turn.broadcast((turn, "sync", number))
                 counter.note.broadcast((turn, "async", number + 1))

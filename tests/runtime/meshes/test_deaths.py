@@ -77,7 +77,7 @@ async def test_an_endpoint_that_ends_its_process_is_answered_and_its_end_told(
     dying = (await procs.spawn("dying", Dying)).slice(gpus=0)
     with anyio.fail_after(DEADLINE_S):
         async with procs.failures() as feed:
-            with pytest.raises(ActorError, match="SystemExit|KeyboardInterrupt"):
+            with pytest.raises(ActorError, match=r"SystemExit|KeyboardInterrupt"):
                 await getattr(dying, name).call_one(*args)
             assert (await first(feed)).how == how
 

@@ -202,7 +202,11 @@ class TestTensors:
         with anyio.fail_after(2 * DEADLINE_S):
             back = await worker.echo.call_one(tensors)
         for sent, came in zip(tensors, back, strict=True):
-            assert (came.dtype, came.shape, came.requires_grad) == (sent.dtype, sent.shape, sent.requires_grad)
+            assert (came.dtype, came.shape, came.requires_grad) == (
+                sent.dtype,
+                sent.shape,
+                sent.requires_grad,
+            )
             assert t.equal(came.detach(), sent.detach())
         back[0][0] = 7
         back[3].fill_(1)
