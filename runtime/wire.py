@@ -20,7 +20,7 @@ import enum
 import json
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ProtocolError
@@ -151,8 +151,10 @@ class FrameReader:
             rest = rest[count:]
         return frames
 
-    def received(self, count: int) -> list[WireFrame]:
-        """The frames that `count` bytes more in `space()` complete.
+    def received(self, count: int) -> Iterator[WireFrame]:
+        """The frames that `count` bytes more in `space()` complete, to be taken before anything else is done.
+
+        What follows a frame is looked at when that has been taken: `max_payload` may change by it.
 
         Raises:
             ProtocolError: not our magic, an unknown kind, another version (except in HELLO and GOODBYE), too
@@ -160,12 +162,11 @@ class FrameReader:
         """
         if self._large is not None:
             self._filled += count
-            if self._filled < len(self._large):
-                return []
-            payload, self._large = self._large, None
-            return [self._frame(self._header, payload)]
+            if self._filled == len(self._large):
+                payload, self._large = self._large, None
+                yield self._frame(self._header, payload)
+            return
         self._end += count
-        frames: list[WireFrame] = []
         while self._end - self._begin >= _HEADER.size:
             header = self._read_header()
             length = header[4]
@@ -173,13 +174,19 @@ class FrameReader:
             if start + length <= self._end:
                 self._begin = start + length
                 payload = self._chunk[start : self._begin]
-                frames.append(self._frame(header, payload if not header[2] else _copied(payload)))
+                yield self._frame(header, payload if not header[2] else _copied(payload))
                 continue
             if start + length > _CHUNK:
-                self._begin_large(header, start)
+                try:
+                    self._begin_large(header, start)
+                except (MemoryError, OverflowError):
+                    raise ProtocolError(
+                        "protocol_error",
+                        f"a frame of {length:,} bytes is larger than memory",
+                        "Send less at once.",
+                    ) from None
             break
         self._make_room()
-        return frames
 
     def _begin_large(self, header: tuple[int, int, int, int, int], start: int) -> None:
         self._header = header

@@ -207,6 +207,10 @@ class Connection:
             self._handler.cancelled(self, frame.call)
 
     def _greeted(self, frame: WireFrame) -> None:
+        if frame.kind not in (Kind.HELLO, Kind.GOODBYE):
+            raise ProtocolError(
+                "protocol_error", f"{self.peer} began with {frame.kind.name} and no hello", SAME_VERSION
+            )
         value = decode_json(frame)
         if frame.kind is Kind.GOODBYE:
             raise ProtocolError(
