@@ -141,7 +141,7 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[WireFrame]:
         """`received`, of bytes that are elsewhere."""
-        frames = []
+        frames: list[WireFrame] = []
         rest = memoryview(data)
         while rest:
             space = self.space()

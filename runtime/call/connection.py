@@ -218,7 +218,7 @@ class Connection:
                 f"{self.peer} refused: {value.get('reason', 'no reason given')}",
                 SAME_VERSION,
             )
-        if frame.kind is not Kind.HELLO or value.get("wire") != WIRE_VERSION:
+        if value.get("wire") != WIRE_VERSION:
             raise ProtocolError(
                 "version_mismatch",
                 f"{self.peer} speaks wire version {value.get('wire')}, this is {WIRE_VERSION}",
