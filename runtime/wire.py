@@ -20,7 +20,7 @@ import enum
 import json
 import mmap
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ProtocolError
@@ -143,7 +143,7 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[WireFrame]:
         """`received`, of bytes that are elsewhere."""
-        frames = []
+        frames: list[WireFrame] = []
         rest = memoryview(data)
         while rest:
             space = self.space()
@@ -153,8 +153,10 @@ class FrameReader:
             rest = rest[count:]
         return frames
 
-    def received(self, count: int) -> list[WireFrame]:
-        """The frames that `count` bytes more in `space()` complete.
+    def received(self, count: int) -> Iterator[WireFrame]:
+        """The frames that `count` bytes more in `space()` complete, to be taken before anything else is done.
+
+        What follows a frame is looked at when that has been taken: `max_payload` may change by it.
 
         Raises:
             ProtocolError: not our magic, an unknown kind, another version (except in HELLO and GOODBYE), too
@@ -162,12 +164,11 @@ class FrameReader:
         """
         if self._large is not None:
             self._filled += count
-            if self._filled < len(self._large):
-                return []
-            payload, self._large = self._large, None
-            return [self._frame(self._header, payload)]
+            if self._filled == len(self._large):
+                payload, self._large = self._large, None
+                yield self._frame(self._header, payload)
+            return
         self._end += count
-        frames: list[WireFrame] = []
         while self._end - self._begin >= _HEADER.size:
             header = self._read_header()
             length = header[4]
@@ -175,13 +176,19 @@ class FrameReader:
             if start + length <= self._end:
                 self._begin = start + length
                 payload = self._chunk[start : self._begin]
-                frames.append(self._frame(header, payload if not header[2] else _copied(payload)))
+                yield self._frame(header, payload if not header[2] else _copied(payload))
                 continue
             if start + length > len(self._chunk):
-                self._begin_large(header, start)
+                try:
+                    self._begin_large(header, start)
+                except (MemoryError, OverflowError):
+                    raise ProtocolError(
+                        "protocol_error",
+                        f"a frame of {length:,} bytes is larger than memory",
+                        "Send less at once.",
+                    ) from None
             break
         self._make_room()
-        return frames
 
     def _begin_large(self, header: tuple[int, int, int, int, int], start: int) -> None:
         self._header = header

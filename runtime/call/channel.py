@@ -190,9 +190,6 @@ class Channel:
             except ProtocolError as error:
                 self.close(error)
                 return
-            except MemoryError:
-                self.close(ProtocolError("protocol_error", "a frame is larger than memory", "Send less."))
-                return
             except Exception:  # of what heeds the frames: the rest of them cannot be given to it
                 logger.exception("a frame could not be handled")
                 self.close(ProtocolError("protocol_error", "a frame could not be handled", "See its log."))

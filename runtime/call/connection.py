@@ -207,6 +207,10 @@ class Connection:
             self._handler.cancelled(self, frame.call)
 
     def _greeted(self, frame: WireFrame) -> None:
+        if frame.kind not in (Kind.HELLO, Kind.GOODBYE):
+            raise ProtocolError(
+                "protocol_error", f"{self.peer} began with {frame.kind.name} and no hello", SAME_VERSION
+            )
         value = decode_json(frame)
         if frame.kind is Kind.GOODBYE:
             raise ProtocolError(
@@ -214,7 +218,7 @@ class Connection:
                 f"{self.peer} refused: {value.get('reason', 'no reason given')}",
                 SAME_VERSION,
             )
-        if frame.kind is not Kind.HELLO or value.get("wire") != WIRE_VERSION:
+        if value.get("wire") != WIRE_VERSION:
             raise ProtocolError(
                 "version_mismatch",
                 f"{self.peer} speaks wire version {value.get('wire')}, this is {WIRE_VERSION}",

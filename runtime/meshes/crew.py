@@ -113,7 +113,7 @@ class Crew:
         self._waiting: dict[int, list[Callable[[Failure], None]]] = {}
         self._supervisor: Supervisor | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._lost: dict[str, list[Failure]] = {}
+        self._lost: set[str] = set()
         self._restarts = 0
         self._stopping = False
 
@@ -170,6 +170,7 @@ class Crew:
         member.address = ProcAddress(member.spec.proc, member.host.name, started.socket, started.control)
         member.pid, member.start = started.pid, started.start
         member.attempt += 1
+        self._lost.discard(member.host.socket)
         if member.ended is not None and not member.ended.done():
             member.alive = True
         if (old := self._node.open_connection(started.socket)) is not None and member.attempt > 1:
@@ -319,7 +320,7 @@ class Crew:
 
     def _ended(self, member: Member, event: ProcEvent | HostLost) -> None:
         """A proc is no more; called once an attempt."""
-        asked = self._stopping or (isinstance(event, ProcEvent) and event.exit.ended_by is not None)
+        asked = self._stopping or (isinstance(event, ProcEvent) and event.exit.ended_by == "cancelled")
         failure = None if asked else self._failure(member, event)
         member.alive = False
         member.death = failure or Failure(
@@ -335,20 +336,15 @@ class Crew:
             self._node.loop.call_later(_LAST_WORDS_S, self._close_old, old)
         if failure is None:
             return
-        if failure.what != "host":
-            self._died(failure)
-            return
-        # All procs of a lost host are told of one after the other, and are one failure.
-        together = self._lost.setdefault(failure.name, [])
-        together.append(failure)
-        if len(together) == 1:
-            self._node.loop.call_soon(self._tell_lost, failure.name)
-
-    def _tell_lost(self, host: str) -> None:
-        failures = self._lost.pop(host)
-        ranks = tuple(rank for failure in failures for rank in failure.ranks)
-        point = failures[0].point if len(failures) == 1 else ()
-        self._died(replace(failures[0], ranks=ranks, point=point))
+        if failure.what == "host":
+            # One failure, though its procs are told of one after the other.
+            if member.host.socket in self._lost:
+                return
+            self._lost.add(member.host.socket)
+            group = [one for one in self.members if one.host.socket == member.host.socket]
+            ranks = tuple(one.rank for one in group if one is member or one.alive)
+            failure = replace(failure, ranks=ranks, point=failure.point if len(ranks) == 1 else ())
+        self._died(failure)
 
     def _died(self, failure: Failure) -> None:
         self._tell(failure)
@@ -357,14 +353,15 @@ class Crew:
 
     def _failure(self, member: Member, event: ProcEvent | HostLost) -> Failure:
         point = tuple(self.region.point(member.rank).items())
-        if isinstance(event, HostLost):
+        if isinstance(event, HostLost) or event.exit.ended_by is not None:
+            why = str(event) if isinstance(event, HostLost) else f"it is ending: {event.exit.ended_by}"
             return Failure(
                 "host",
                 member.host.name,
                 self.name,
                 (member.rank,),
                 point,
-                reason=str(event),
+                reason=why,
                 at=time.time(),
                 restarts=self._restarts,
             )

@@ -31,7 +31,7 @@ def run(own: ProcPlace) -> None:
         faulthandler.enable()
     main = MainThread(of_process=True)
     signal.signal(WAKE, lambda _number, _frame: None)
-    signal.signal(signal.SIGTERM, lambda _number, _frame: _leave(main))
+    _end_by_sigterm(main)
     data, control = _inherited(own.data_fd), _inherited(own.control_fd)
     address = ProcAddress(own.proc, own.host_name, data.getsockname(), control.getsockname())
     node().when_broken(main.leave)
@@ -51,6 +51,24 @@ def _take_path(path: tuple[str, ...]) -> None:
     sys.path += [entry for entry in path if entry not in known]
 
 
-def _leave(main: MainThread) -> None:
-    """On another thread: this one may hold the lock that is asked for."""
-    threading.Thread(target=main.leave, args=(SystemExit(128 + signal.SIGTERM),), daemon=True).start()
+def _end_by_sigterm(main: MainThread) -> None:
+    def leave(_number: int, _frame: object) -> None:
+        # On another thread: this one may hold the lock that is asked for.
+        threading.Thread(target=main.leave, args=(SystemExit(128 + signal.SIGTERM),), daemon=True).start()
+
+    def hold_back() -> None:
+        before.mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+
+    def let_in() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before.mask)
+
+    def in_child() -> None:
+        if signal.getsignal(signal.SIGTERM) is leave:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        let_in()
+
+    # A forked child has no such threads and is ended as any other process. One that is told to end before it
+    # has run must not take that for its parent's: the interpreter forgets what came for a handler there.
+    before = threading.local()
+    signal.signal(signal.SIGTERM, leave)
+    os.register_at_fork(before=hold_back, after_in_parent=let_in, after_in_child=in_child)

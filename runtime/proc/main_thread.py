@@ -23,6 +23,7 @@ WAKE = signal.SIGURG
 """Gets a proc's main thread out of a system call, so that an interrupt reaches it there."""
 
 _LEAVE_S = 3.0
+_WAKE_S = 0.02
 
 
 class Job(Protocol):
@@ -91,7 +92,20 @@ class MainThread:
     def _interrupt(self) -> None:
         interrupt_thread(self._ident)
         if self._of_process:
-            signal.pthread_kill(self._ident, WAKE)
+            self._wake(self._inside, _WAKE_S)
+
+    def _wake(self, job: Job | None, again_s: float) -> None:
+        """Under the lock; and again, since a signal just before a system call does not end that."""
+        if self._inside is not job or job is None:
+            return
+        signal.pthread_kill(self._ident, WAKE)
+        timer = threading.Timer(again_s, self._wake_again, (job, min(1.0, 2 * again_s)))
+        timer.daemon = True
+        timer.start()
+
+    def _wake_again(self, job: Job, again_s: float) -> None:
+        with self._lock:
+            self._wake(job, again_s)
 
     def run_forever(self) -> None:
         """

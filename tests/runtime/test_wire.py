@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import struct
 from contextlib import suppress
 from pathlib import Path
 
@@ -81,3 +83,23 @@ def test_a_truncated_frame_stays_pending() -> None:
     reader = FrameReader()
     assert list(reader.feed(encode(Kind.CALL, 1, b"abc")[0][:-1])) == []
     assert reader.pending == 26
+
+
+def test_what_follows_a_frame_is_measured_by_what_that_frame_allows() -> None:
+    """As a hello does: a large call may come with it, in one piece."""
+    reader = FrameReader(max_payload=100)
+    data = b"".join(map(bytes, [*encode(Kind.TELL, 1, b"small"), *encode(Kind.CALL, 2, bytes(1000))]))
+    reader.space()[: len(data)] = data
+    frames = []
+    for frame in reader.received(len(data)):
+        frames.append((frame.kind, len(frame.body)))
+        reader.max_payload = 1000
+    assert frames == [(Kind.TELL, 5), (Kind.CALL, 1000)]
+
+
+def test_a_header_that_promises_much_costs_nothing() -> None:
+    reader = FrameReader()
+    header = struct.pack("!2sBBIQQ", b"mw", WIRE_VERSION, Kind.CALL, 0, 1, 4 * 1024**3)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert reader.feed(header + b"x") == []
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024  # in KiB

@@ -77,7 +77,7 @@ async def test_an_endpoint_that_ends_its_process_is_answered_and_its_end_told(
     dying = (await procs.spawn("dying", Dying)).slice(gpus=0)
     with anyio.fail_after(DEADLINE_S):
         async with procs.failures() as feed:
-            with pytest.raises(ActorError, match="SystemExit|KeyboardInterrupt"):
+            with pytest.raises(ActorError, match=r"SystemExit|KeyboardInterrupt"):
                 await getattr(dying, name).call_one(*args)
             assert (await first(feed)).how == how
 
@@ -183,3 +183,26 @@ async def test_what_listens_for_failures_ends_with_the_mesh(procs: ProcMesh) -> 
             assert [failure async for failure in feed] == []
         async with procs.failures() as feed:
             assert [failure async for failure in feed] == []
+
+
+def _print_on_a_full_disk() -> str:
+    """Its output may grow no more, as on a disk that is full."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, hard))
+    try:
+        print("does not fit", flush=True)
+    except OSError as error:
+        return type(error).__name__
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    return "printed"
+
+
+async def test_output_that_cannot_be_written_is_an_exception_there_and_ends_nothing(procs: ProcMesh) -> None:
+    worker = (await procs.spawn("workers", Worker)).slice(gpus=0)
+    with anyio.fail_after(DEADLINE_S):
+        assert await worker.apply.call_one(_print_on_a_full_disk) == "OSError"
+        await worker.chatter.call_one("fits")
+        assert await worker.rank.call_one() == 0
