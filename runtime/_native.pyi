@@ -58,6 +58,13 @@ def setns(fd: int, nstype: int = 0) -> None:
     the namespaces of that process to enter.
     """
 
+def take_image(arguments: bytes, variables: bytes) -> None:
+    """Make this process look as if it was executed with these words and variables (`NAME=VALUE`).
+
+    Each has a zero byte at its end. `/proc/self/cmdline`, `/proc/self/environ` and the C library's `environ`
+    show them; `os.environ` does not change. EINVAL or EPERM where the kernel does not allow it.
+    """
+
 def mount(
     source: str | None, target: str, fstype: str | None = None, flags: int = 0, data: str | None = None
 ) -> None:

@@ -1,12 +1,18 @@
 // Linux calls that Python 3.11 lacks. Each raises OSError with the errno of the call.
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdlib>
+#include <cstring>
 #include <fcntl.h>
+#include <linux/prctl.h>
 #include <optional>
 #include <sched.h>
 #include <string>
+#include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/optional.h>
@@ -70,6 +76,68 @@ void enter_namespace(int fd, int nstype) {
     checked([=] { return setns(fd, nstype); });
 }
 
+// Numbers of /proc/self/stat from field 26 on; the command before them may hold blanks and parentheses.
+prctl_mm_map addresses_of_self() {
+    char text[4096];
+    const int fd = open("/proc/self/stat", O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        raise_os_error(errno, "/proc/self/stat");
+    const ssize_t size = read(fd, text, sizeof text - 1);
+    close(fd);
+    text[size > 0 ? size : 0] = 0;
+    unsigned long long fields[53] = {};
+    const char *at = strrchr(text, ')');
+    at = at && at[1] ? at + 4 : text; // behind the state, a letter, which is field 3
+    for (int field = 4; field <= 52; ++field) {
+        char *end = nullptr;
+        fields[field] = strtoull(at, &end, 10);
+        at = end;
+    }
+    prctl_mm_map map = {};
+    map.start_code = fields[26];
+    map.end_code = fields[27];
+    map.start_stack = fields[28];
+    map.start_data = fields[45];
+    map.end_data = fields[46];
+    map.start_brk = fields[47];
+    map.exe_fd = static_cast<__u32>(-1);
+    return map;
+}
+
+// The strings lie one behind the other as the kernel would put them, and environ points to them: programs
+// that write their title over them find what they look for. The memory is the process's for its life.
+void take_image(nb::bytes arguments, nb::bytes variables) {
+    const size_t arguments_size = arguments.size(), size = arguments_size + variables.size();
+    const size_t table = (size + sizeof(char *) - 1) / sizeof(char *) * sizeof(char *);
+    const auto *first = static_cast<const char *>(variables.data());
+    const auto count = static_cast<size_t>(std::count(first, first + variables.size(), '\0'));
+    const size_t whole = table + (count + 1) * sizeof(char *);
+    // Private: of shared memory the kernel shows nothing there.
+    void *area = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (area == MAP_FAILED)
+        raise_os_error(errno);
+    auto *begin = static_cast<char *>(area);
+    memcpy(begin, arguments.data(), arguments_size);
+    memcpy(begin + arguments_size, first, variables.size());
+    auto **pointers = reinterpret_cast<char **>(begin + table);
+    char *at = begin + arguments_size;
+    for (size_t variable = 0; variable < count; ++variable) {
+        pointers[variable] = at;
+        at += strlen(at) + 1;
+    }
+    prctl_mm_map map = addresses_of_self();
+    map.arg_start = reinterpret_cast<__u64>(begin);
+    map.arg_end = map.env_start = reinterpret_cast<__u64>(begin + arguments_size);
+    map.env_end = reinterpret_cast<__u64>(begin + size);
+    map.brk = reinterpret_cast<__u64>(sbrk(0));
+    if (prctl(PR_SET_MM, PR_SET_MM_MAP, &map, sizeof map, 0UL) != 0) {
+        const int error = errno;
+        munmap(area, whole);
+        raise_os_error(error);
+    }
+    environ = pointers;
+}
+
 const char *text(const std::optional<std::string> &value) { return value ? value->c_str() : nullptr; }
 
 void mount_file_system(const std::optional<std::string> &source, const std::string &target,
@@ -92,6 +160,7 @@ NB_MODULE(_native, module) {
     module.def("punch_hole", &punch_hole, "fd"_a, "offset"_a, "length"_a);
     module.def("unshare", &unshare_namespaces, "flags"_a);
     module.def("setns", &enter_namespace, "fd"_a, "nstype"_a = 0);
+    module.def("take_image", &take_image, "arguments"_a, "variables"_a);
     module.def("mount", &mount_file_system, "source"_a.none(), "target"_a, "fstype"_a.none() = nb::none(),
                "flags"_a = 0, "data"_a.none() = nb::none());
     module.def("umount", &unmount_file_system, "target"_a, "flags"_a = 0);

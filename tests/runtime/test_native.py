@@ -167,3 +167,23 @@ def test_namespaces_belong_to_the_calling_thread() -> None:
     thread.join(timeout=30)
     (name,) = names
     assert name != os.readlink("/proc/thread-self/ns/uts")
+
+
+def test_a_process_takes_another_image() -> None:
+    """For the kernel, and for programs that it starts."""
+    code = """
+import os, subprocess
+from milkweed.runtime import _native
+_native.take_image(b"one\\0two words\\0", b"A=1\\0B=x=y\\0C=\\0")
+print(open("/proc/self/cmdline", "rb").read(), open("/proc/self/environ", "rb").read())
+print(subprocess.run(["/usr/bin/env"], capture_output=True).stdout)
+_native.take_image(b"", b"")
+print(open("/proc/self/environ", "rb").read())
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    # Without an `env`, a child gets what the C library's environ points to.
+    assert done.stdout.splitlines() == [
+        r"b'one\x00two words\x00' b'A=1\x00B=x=y\x00C=\x00'",
+        r"b'A=1\nB=x=y\nC=\n'",
+        "b''",
+    ], done.stderr

@@ -185,7 +185,7 @@ async def test_a_stopped_job_leaves_nothing_and_stays_stopped(mesh: Mesh) -> Non
     await until(mesh, job, up)
     status = await mesh.stop_job(job, grace_s=0.1)
     assert (status.view.state, [one.state for one in status.view.replicas]) == ("stopped", ["stopped"] * 2)
-    assert len(of_mesh(mesh.id)) == 4
+    assert len(of_mesh(mesh.id)) == 6
     assert (await mesh.stop_job(job)).view == status.view
     with pytest.raises(Conflict, match="job_ended"):
         await mesh.restart_replica(job, 0)

@@ -28,7 +28,7 @@ from .. import guard
 from ..agent_step import PROC_COMMAND, agent_step
 from ..main import warm_modules
 from ..ptree import read_process
-from ..starter.inside.milkweed_starter.image import take_image
+from .image import image_of, take_image
 from .inherited import Inherited, inherit, settle
 from .steps import Step, run_steps
 
@@ -129,11 +129,7 @@ def _agent_step(config_file: Path, inherited: Inherited) -> Step | None:
 
 
 def _be(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    take_image(
-        [os.fsencode(word) for word in argv],
-        {os.fsencode(name): os.fsencode(value) for name, value in env.items()},
-        {},
-    )
+    take_image(image_of(argv, env))
     sys.orig_argv = list(argv)
 
 

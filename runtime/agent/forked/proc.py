@@ -8,15 +8,14 @@ import gc
 import os
 import sys
 import types
-from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
 
-from ..hook_protocol import HOOK_DIRECTORY
-from ..starter.inside.milkweed_starter.becoming import introduce, read_plan, take_over
+from ..starter.inside.milkweed_starter.becoming import introduce
 from ..starter.inside.milkweed_starter.mending import mend
 from ..starter.inside.milkweed_starter.requests import Request
+from .image import take_image
 from .inherited import Inherited
+from .plan import read_plan
 
 __all__ = ["become_proc"]
 
@@ -40,21 +39,20 @@ def become_proc(request: Request, inherited: Inherited) -> None:
 
 
 def _prepare(request: Request, inherited: Inherited) -> None:
-    plan = read_plan(request)
-    os.chdir(plan["cwd"])
-    take_over(request, plan, {})
+    plan = read_plan(request.payload)
+    os.chdir(plan.cwd)
+    os.setsid()
+    os.dup2(request.output, 1)
+    os.dup2(request.output, 2)
+    os.close(request.output)
+    request.place(plan.fds)
+    take_image(plan.image)
     sys.argv = [inherited.spec.origin or inherited.module]
-    sys.orig_argv = list(plan["argv"])
-    sys.path[:] = _path(plan, inherited)
-    if plan["env"].get("PYTHONFAULTHANDLER"):
+    sys.orig_argv = plan.argv
+    sys.path[:] = [plan.cwd, *plan.path, *inherited.path]
+    if plan.image.env.get(b"PYTHONFAULTHANDLER"):
         faulthandler.enable()
     mend(finders=False)  # it would write to much that is shared
-
-
-def _path(plan: Mapping[str, Any], inherited: Inherited) -> list[str]:
-    entries = [entry for entry in plan["env"].get("PYTHONPATH", "").split(os.pathsep) if entry]
-    own = [os.path.abspath(entry) for entry in entries if entry != str(HOOK_DIRECTORY)]
-    return [plan["cwd"], *own, *inherited.path]
 
 
 def _register_dumps() -> None:

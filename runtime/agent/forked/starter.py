@@ -23,6 +23,7 @@ from ..starter.interpreters import find_interpreter
 from ..starter.key import Key, WarmRequest
 from ..starter.starter import Stale, Starter
 from .inherited import Inherited, inherit, settle
+from .plan import encode_plan
 from .proc import become_proc
 from .steps import Step
 
@@ -58,7 +59,7 @@ class ForkedStarter:
             logger.warning("procs will not be forked by our own starter: %s", error)
             self.channel.close()
             return None
-        forks.starter = Starter(key, child, self.channel)
+        forks.starter = Starter(key, child, self.channel, encode_plan)
         return forks
 
 

@@ -33,10 +33,17 @@ class Stale(Cold):
 class Starter:
     """A child of the agent. Closing its channel ends it, as the agent's own end does."""
 
-    def __init__(self, key: Key, child: Child, channel: socket.socket) -> None:
+    def __init__(
+        self,
+        key: Key,
+        child: Child,
+        channel: socket.socket,
+        encode: Callable[[WarmRequest], bytes] | None = None,
+    ) -> None:
         self.key = key
         self.child = child
         self._channel = channel
+        self._encode = encode or _encode
 
     @classmethod
     def spawn(
@@ -120,7 +127,7 @@ class Starter:
             ours.setblocking(False)
             payload = os.memfd_create("run", os.MFD_CLOEXEC)
             stack.callback(os.close, payload)
-            _write_all(payload, _encode(request))
+            _write_all(payload, self._encode(request))
             await self._send([payload, output, theirs.fileno(), *request.fds])
             theirs.close()  # so that the end of the child is the end of the channel
             answer = await _receive(ours, _FORK_S)

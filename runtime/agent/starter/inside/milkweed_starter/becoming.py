@@ -65,12 +65,13 @@ def introduce(request: Request, prepare: Callable[[], None]) -> None:
         try:
             prepare()
             _wait_for_agent(request)
-            answer: dict[str, object] = {"pid": os.getpid(), "start_time": _start_time()}
+            answer = b'{"pid": %d, "start_time": %d}' % (os.getpid(), _start_time())
         except Exception as error:
             why = str(error) if isinstance(error, Refused) else repr(error)
-            answer = {"refused": why, "stale": False}
-        request.answer(answer)
-        if "pid" not in answer or not request.channel.recv(16):
+            request.answer({"refused": why, "stale": False})
+            os._exit(0)
+        request.channel.send(answer)
+        if not request.channel.recv(16):
             os._exit(0)
     except BaseException:
         os._exit(0)
@@ -130,5 +131,8 @@ def _check(plan: Mapping[str, Any], files: Files, home: str) -> None:
 
 
 def _start_time() -> int:
-    with open("/proc/self/stat", "rb") as file:
-        return int(file.read().rpartition(b")")[2].split()[19])
+    fd = os.open("/proc/self/stat", os.O_RDONLY)
+    try:
+        return int(os.read(fd, 4096).rpartition(b")")[2].split()[19])
+    finally:
+        os.close(fd)

@@ -61,8 +61,8 @@ def take_image(argv: Sequence[bytes], env: Mapping[bytes, bytes], added: Mapping
     area.write(text.ljust(table, b"\0") + struct.pack(f"{len(pointers) + 1}N", *pointers, 0))
     _ENVIRON.value = begin + table
     _tell_kernel(begin, len(arguments), len(text) - len(arguments))
-    os.environ._data.clear()  # type: ignore[attr-defined]
-    os.environ._data.update(env)  # type: ignore[attr-defined]
+    _KEEP(os.environ._data)  # type: ignore[attr-defined] # to free it is to write to all of it
+    os.environ._data = os.environb._data = dict(env)  # type: ignore[attr-defined]
     for name, value in added.items():
         if name not in env:
             os.environb[name] = value
