@@ -13,8 +13,8 @@ from ..runtime.records import RunView
 from .arguments import Ranks
 from .registry import Call, Text, tool
 from .selection import select_ranks
-from .verdicts.stack_report import SourceLine, render
-from .verdicts.stacks import group_stacks
+from .verdicts.run_stacks import render_run
+from .verdicts.stack_report import SourceLine
 
 if TYPE_CHECKING:
     from ..runtime.client import Mesh
@@ -40,11 +40,12 @@ async def stack_dump(
     mesh, view = await _find_running(call, target)
     chosen = select_ranks(ranks, view)
     await call.report(0, None, f"dumping {len(chosen)} ranks of {view.run}")
-    processes = await mesh.stacks(view.run, ranks=chosen, native=native, locals=locals, timeout_s=_DUMP_S)
+    asked = None if ranks is None else chosen
+    processes = await mesh.stacks(view.run, ranks=asked, native=native, locals=locals, timeout_s=_DUMP_S)
     workspace = (await mesh.view()).spec.workspace
     room = 6000 if native or locals else 1800 if len(chosen) > _MANY_RANKS else 1400
-    report = render(
-        group_stacks(processes),
+    report = render_run(
+        processes,
         world_size=len(view.ranks) if len(chosen) == len(view.ranks) else None,
         max_bytes=room,
         source_line=_source_reader(workspace),

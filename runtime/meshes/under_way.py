@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import MilkweedError
 from ..node import Future, node
 from ..pickling import Pickled
+from ..records import CallWait
 from ..tree import Operation, combine, finished
 from .calling import MeshCall, Outcome, outcome_of
 from .reduced import Reduced
@@ -47,6 +48,10 @@ class UnderWay(Future[T]):
 
     def send(self, message: Pickled) -> None:
         self._calls = begin(self._endpoint, message, self._came)
+
+    def waits_for(self) -> CallWait:
+        procs = tuple(name for call in self._calls for name in call.unanswered())
+        return CallWait(self._endpoint.label, procs)
 
     def _came(self, at: int, outcome: Outcome) -> None:
         with self._lock:  # a rank that cannot be reached is told of in the caller's thread

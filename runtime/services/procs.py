@@ -336,6 +336,10 @@ class Procs(Actor):
         names = living if procs is None else procs
         return tuple((at, living[name]) for at, name in enumerate(names) if name in living)
 
+    def of_run(self, run: str) -> tuple[HostProc, ...]:
+        """The living procs that belong to a run, whoever in it spawned them."""
+        return tuple(proc for _, proc in self._procs.values() if proc.run == run and proc.is_alive)
+
     async def end_all(self, reason: EndReason, grace_s: float) -> int:
         """Ends the procs of all owners for good; returns how many processes there were."""
         self._ending = True
