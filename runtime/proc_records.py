@@ -18,6 +18,7 @@ __all__ = [
     "PROC_VARIABLE",
     "ProcEvent",
     "ProcHealth",
+    "ProcOfRun",
     "ProcOutput",
     "ProcPlace",
     "ProcSpec",
@@ -132,6 +133,14 @@ class ProcHealth:
     state: ProcState
     since: float = 0.0
     where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcOfRun:
+    """A proc, and the run that it belongs to; empty where its owner is of none."""
+
+    run: str
+    health: ProcHealth
 
 
 def encode_place(place: ProcPlace) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from ..runtime.errors import Conflict
+from ..runtime.errors import Conflict, InvalidArgument
 from ..runtime.records import RunView
 from .arguments import Ranks
 from .registry import Call, Text, tool
@@ -23,6 +23,7 @@ __all__ = ["stack_dump"]
 
 _DUMP_S = 20.0
 _MANY_RANKS = 8
+_RUNS_NAMED = 3
 _SOURCE_MAX_BYTES = 2 * 1024 * 1024
 
 
@@ -65,6 +66,8 @@ async def _find_running(call: Call, target: str) -> tuple[Mesh, RunView]:
                 f"read_run_output(run={view.run!r}) tells what it wrote.",
             )
         return mesh, view
+    if target.startswith("job-"):
+        raise await _is_a_job(call, target)
     mesh = await call.meshes.get(target)
     running = [view for view in await mesh.runs() if view.ended_at is None]
     if not running:
@@ -74,6 +77,17 @@ async def _find_running(call: Call, target: str) -> tuple[Mesh, RunView]:
             f"list_runs(mesh={mesh.id!r}) shows those that ended.",
         )
     return mesh, max(running, key=lambda view: view.created_at)
+
+
+async def _is_a_job(call: Call, job: str) -> InvalidArgument:
+    status = await (await call.meshes.find_job(job)).job(job)
+    running = [one for one in status.view.replicas if one.state == "running" and one.run]
+    restarted_first = sorted(running, key=lambda one: (-one.attempt, one.replica))
+    named = ", ".join(f"{one.run!r} (replica {one.replica})" for one in restarted_first[:_RUNS_NAMED])
+    step = f"Name one: {named}." if named else f"None runs: replica_status(job={job!r})."
+    return InvalidArgument(
+        "invalid_argument", f"{job} is a job; each attempt of its replicas is a run of its own", step
+    )
 
 
 def _source_reader(workspace: str) -> SourceLine:

@@ -52,6 +52,10 @@ class Controllers(Actor):
                 del self._attached[controller.id]
                 self._judge()
 
+    @property
+    def any(self) -> bool:
+        return bool(self._attached)
+
     def of(self, run: str) -> tuple[Controller, ...]:
         """Those that are attached and belong to a run; an empty one is that of programs that are of none."""
         return tuple(one.controller for one in self._attached.values() if one.controller.run == run)

@@ -13,9 +13,11 @@ from ..file_records import FileChunk, FileDigest, FileListing, FileText
 from ..mesh import format_ranks
 from ..output import read_slice
 from ..paths import MeshPaths
+from ..proc_records import ProcOfRun
 from ..records import OutputSlice, ProcessStacks, RankView, RunView
 from ..retention import KEEP_S
 from ..services.files import Files
+from ..services.procs import Procs
 from ..services.runs import Runs
 from ..services.stacks import Stacks
 from .controllers import Controllers
@@ -25,6 +27,7 @@ from .runbook import RunBook
 __all__ = ["Reader", "choose_ranks", "read_from_disk"]
 
 _SPARE_S = 5.0
+_SURVEY_S = 4.0
 
 
 class Reader(Actor):
@@ -120,6 +123,19 @@ class Reader(Actor):
             if controllers and ranks is None:
                 tasks.start_soon(ask_procs)
         return tuple(sorted(found, key=lambda one: (one.procs, one.rank, one.child_of is not None, one.pid)))
+
+    @endpoint
+    async def procs(self) -> tuple[ProcOfRun, ...]:
+        """The procs that controllers have spawned on the mesh, and how they are; of hosts that answer."""
+        if not self._controllers.any:
+            return ()
+        answers = await self._hosts.ask(
+            self._hosts.ready(), lambda link: link.call_within(_SURVEY_S, Procs, Procs.survey)
+        )
+        found = [
+            one for answer in answers.values() if not isinstance(answer, MilkweedError) for one in answer
+        ]
+        return tuple(found)
 
     @endpoint
     async def list_files(

@@ -6,7 +6,6 @@ A task that awaits is on no thread's stack, and the stack of one that waits for 
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,11 +13,11 @@ from types import FrameType
 from typing import Any
 
 from ..records import CallWait, Frame, ThreadStack
+from ..user_code import is_users
 from .future import Future
 
 __all__ = ["find_loops", "thread_waits", "user_tasks"]
 
-_NOT_THE_USERS = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python3[\d.]*/|/milkweed/runtime/")
 _MOST_FRAMES = 64
 _MOST_TASKS = 200
 _RUNS_FOREVER = asyncio.BaseEventLoop.run_forever.__code__
@@ -78,7 +77,7 @@ def task_stack(task: asyncio.Task[Any]) -> ThreadStack | None:
     if coroutine is None or getattr(coroutine, "cr_running", False):
         return None
     chain = _chain(coroutine)
-    if all(_NOT_THE_USERS.search(frame.file) for frame in chain.frames):
+    if not any(is_users(frame.file) for frame in chain.frames):
         return None
     return ThreadStack(task.get_name(), chain.frames, waits=chain.waits)
 

@@ -31,7 +31,7 @@ from ..agent.starter import Starters
 from ..errors import Conflict, InvalidArgument, Unavailable
 from ..names import quoted
 from ..output import read_output
-from ..proc_records import ProcEvent, ProcHealth, ProcOutput, ProcStarted, SpawnProcs
+from ..proc_records import ProcEvent, ProcHealth, ProcOfRun, ProcOutput, ProcStarted, SpawnProcs
 from ..records import EndReason, Exit
 from .commands import check_command, check_directory
 from .host_proc import HostProc
@@ -325,6 +325,13 @@ class Procs(Actor):
         """
         mine = {proc.name: proc for proc in self._of(self._owner(owner))}
         return await self._health.look({name: mine.get(name) for name in (mine if procs is None else procs)})
+
+    @endpoint
+    async def survey(self) -> tuple[ProcOfRun, ...]:
+        """All living procs here, with the runs that they belong to, and how they are; within two seconds."""
+        living = {proc.name: proc for _, proc in self._procs.values() if proc.is_alive}
+        looks = await self._health.look(living)
+        return tuple(ProcOfRun(living[one.proc].run, one) for one in looks)
 
     async def find(self, owner: str | None, procs: tuple[str, ...] | None) -> tuple[tuple[int, int], ...]:
         """(position, pid) of the living procs among those asked for, or among all of an owner, or of all."""

@@ -35,8 +35,8 @@ _MAX_STACK_BYTES = 1024 * 1024
 _NONE: Mapping[int, Any] = MappingProxyType({})
 
 
-class ProcOfRun(Protocol):
-    """A living proc that belongs to a run."""
+class LivingProc(Protocol):
+    """What is needed of a proc."""
 
     @property
     def name(self) -> str: ...
@@ -56,7 +56,7 @@ class HostProcs(Protocol):
     """What is needed of the Procs service."""
 
     async def find(self, owner: str | None, procs: tuple[str, ...] | None) -> tuple[tuple[int, int], ...]: ...
-    def of_run(self, run: str) -> tuple[ProcOfRun, ...]: ...
+    def of_run(self, run: str) -> tuple[LivingProc, ...]: ...
 
 
 class Stacks(Actor):
