@@ -48,11 +48,15 @@ class AttachPlace:
 
 @dataclass(frozen=True, slots=True)
 class Controller:
-    """A program that is attached to a mesh; `id` is its node's."""
+    """A program that is attached to a mesh; `id` is its node's.
+
+    `control` is the socket where it tells of itself, whatever it does, empty where it has none.
+    """
 
     id: str
     pid: int
     run: str = ""
+    control: str = ""
 
 
 def encode_attach_place(place: AttachPlace) -> str:

@@ -92,7 +92,8 @@ class ActorError(MilkweedError):
     """An exception that an endpoint raised, or its actor's `__init__`.
 
     `exception` is the exception itself where this process can make it, and also `__cause__`;
-    `exception_type` is its qualified name, `remote_traceback` the text of its traceback there.
+    `exception_type` is its qualified name, `remote_traceback` the text of its traceback there, `place` the
+    innermost one in the user's code (`train.py:41 in step`; empty where there is none).
     """
 
     def __init__(
@@ -103,8 +104,10 @@ class ActorError(MilkweedError):
         exception_type: str = "",
         remote_traceback: str = "",
         exception: BaseException | None = None,
+        place: str = "",
     ) -> None:
         super().__init__(code, cause, next_step)
+        self.place = place
         self.exception_type = exception_type
         self.remote_traceback = remote_traceback
         self.exception = exception
@@ -119,7 +122,7 @@ class ActorError(MilkweedError):
 
     def __reduce__(self) -> tuple[type[ActorError], tuple[object, ...]]:
         parts = (self.code, self.cause, self.next_step, self.exception_type, self.remote_traceback)
-        return ActorError, (*parts, self.exception if _can_cross(self.exception) else None)
+        return ActorError, (*parts, self.exception if _can_cross(self.exception) else None, self.place)
 
 
 def _can_cross(exception: BaseException | None) -> bool:

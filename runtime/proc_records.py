@@ -18,6 +18,7 @@ __all__ = [
     "PROC_VARIABLE",
     "ProcEvent",
     "ProcHealth",
+    "ProcOfRun",
     "ProcOutput",
     "ProcPlace",
     "ProcSpec",
@@ -46,7 +47,7 @@ class SpawnProcs:
     """Procs that one owner asks of one host.
 
     `python` is the owner's interpreter, `sys_path` what its modules are found by. With `warm` false they are
-    executed, never forked.
+    executed, never forked. `run` is the run that the owner belongs to, if it does.
     """
 
     owner: str
@@ -55,6 +56,7 @@ class SpawnProcs:
     cwd: str
     sys_path: tuple[str, ...] = ()
     warm: bool = True
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class ProcStarted:
 class ProcPlace:
     """What a proc is told at its start, in `PROC_VARIABLE`.
 
-    `data_fd` and `control_fd` are listening sockets that it inherits; its own children are not to.
+    `data_fd` and `control_fd` are listening sockets that it inherits; its own children are not to. `run` is
+    that of its owner.
     """
 
     proc: str
@@ -86,6 +89,7 @@ class ProcPlace:
     sys_path: tuple[str, ...]
     data_fd: int
     control_fd: int
+    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,14 @@ class ProcHealth:
     state: ProcState
     since: float = 0.0
     where: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcOfRun:
+    """A proc, and the run that it belongs to; empty where its owner is of none."""
+
+    run: str
+    health: ProcHealth
 
 
 def encode_place(place: ProcPlace) -> str:

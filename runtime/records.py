@@ -236,14 +236,55 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
+class CallWait:
+    """A call of actors whose answer is awaited: `workers.step`, and the procs that have not answered."""
+
+    call: str
+    procs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class ThreadStack:
-    """Frames innermost first."""
+    """Frames innermost first. A task is told in the same way, with its name: its frames are those of its
+    await chain. `waits` is what its innermost frame awaits.
+    """
 
     thread: str
     frames: tuple[Frame, ...]
     active: bool = False
     owns_gil: bool = False
     main: bool = False
+    waits: CallWait | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServedNote:
+    """A call that a proc has not answered: `Stage.step`, and the node of its sender.
+
+    `waiting`: it has not begun; `main`: the main thread runs it, for `for_s`; `task`: it is async, and where
+    it is, is in `stack` unless the loop is at work on it now.
+    """
+
+    call: str
+    state: Literal["waiting", "main", "task"]
+    sender: str
+    for_s: float = 0.0
+    stack: ThreadStack | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What a process of the actor runtime tells of itself, which its threads' stacks do not show.
+
+    `node` names it to others. `main` is what the main thread waits for; `calls` is what it is to do for
+    others, empty in a program; `tasks` are the user's asyncio tasks, the main one first, without those of
+    `calls`.
+    """
+
+    node: str
+    main: CallWait | None = None
+    calls: tuple[ServedNote, ...] = ()
+    tasks: tuple[ThreadStack, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +293,9 @@ class ProcessStacks:
 
     `source` says who dumped: `py-spy`, or `in-process` where ptrace was denied. `error` is set when neither
     could; `os_state` is the kernel's state letter (R, S, D, T, Z).
+
+    Of a proc that a run has spawned, `procs` names its mesh of procs (its name and a token, `workers-1f2a3c`)
+    and `rank` is its rank there. `inside` is what a process with actors told itself, if it could.
     """
 
     rank: int
@@ -264,3 +308,5 @@ class ProcessStacks:
     os_state: str = ""
     error: str = ""
     note: str = ""
+    procs: str = ""
+    inside: Inside | None = None

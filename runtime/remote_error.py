@@ -10,6 +10,7 @@ from types import TracebackType
 
 from .errors import ActorError, MilkweedError
 from .pickling import dumps
+from .user_code import innermost_place
 
 __all__ = ["RemoteException"]
 
@@ -18,12 +19,15 @@ _OURS = os.path.dirname(__file__) + os.sep
 
 @dataclass(frozen=True, slots=True)
 class RemoteException:
-    """What crosses: texts, and the exception itself pickled where it can be."""
+    """What crosses: texts, and the exception itself pickled where it can be. `place` is the innermost in the
+    user's code.
+    """
 
     text: str
     type_name: str
     traceback: str
     pickled: bytes | None
+    place: str = ""
 
     @classmethod
     def of(cls, error: BaseException) -> RemoteException:
@@ -36,7 +40,7 @@ class RemoteException:
         while trace is not None and trace.tb_next is not None and _is_ours(trace):
             trace = trace.tb_next
         text = "".join(traceback.format_exception(kind, error, trace))
-        return cls(_words_of(error), name, text, _pickled(error))
+        return cls(_words_of(error), name, text, _pickled(error), _place_of(trace))
 
     def error(self, where: str) -> ActorError:
         """`where` names the rank and endpoint."""
@@ -51,15 +55,21 @@ class RemoteException:
         return ActorError(
             "actor_error",
             f"{where} raised {said}",
-            "Its remote_traceback says where.",
+            f"It was raised at {self.place}." if self.place else "Its remote_traceback says where.",
             exception_type=self.type_name,
             remote_traceback=self.traceback,
             exception=exception if isinstance(exception, BaseException) else None,
+            place=self.place,
         )
 
 
 def _is_ours(trace: TracebackType) -> bool:
     return trace.tb_frame.f_code.co_filename.startswith(_OURS)
+
+
+def _place_of(trace: TracebackType | None) -> str:
+    frames = traceback.extract_tb(trace)
+    return innermost_place((frame.filename, frame.lineno or 0, frame.name) for frame in reversed(frames))
 
 
 def _words_of(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
 from milkweed.runtime.index import MeshEvent
 from milkweed.runtime.job_records import JobView
 from milkweed.runtime.keeper.mesh_keeper import Released
+from milkweed.runtime.proc_records import ProcOfRun
 from milkweed.runtime.records import (
     Exit,
     HostEvent,
@@ -51,6 +52,7 @@ class FakeMesh:
         self.happened: tuple[MeshEvent, ...] = ()
         self.files: Any = None
         self.job_views: tuple[JobView, ...] = ()
+        self.surveyed: tuple[ProcOfRun, ...] = ()
 
     @property
     def id(self) -> str:
@@ -87,6 +89,9 @@ class FakeMesh:
 
     async def runs(self) -> tuple[RunView, ...]:
         return tuple(held.view for held in self.held.values())
+
+    async def procs(self) -> tuple[ProcOfRun, ...]:
+        return self.surveyed
 
     async def jobs(self) -> tuple[JobView, ...]:
         return self.job_views

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from ..runtime.errors import Conflict
+from ..runtime.errors import Conflict, InvalidArgument
 from ..runtime.records import RunView
 from .arguments import Ranks
 from .registry import Call, Text, tool
 from .selection import select_ranks
-from .verdicts.stack_report import SourceLine, render
-from .verdicts.stacks import group_stacks
+from .verdicts.run_stacks import render_run
+from .verdicts.stack_report import SourceLine
 
 if TYPE_CHECKING:
     from ..runtime.client import Mesh
@@ -23,6 +23,7 @@ __all__ = ["stack_dump"]
 
 _DUMP_S = 20.0
 _MANY_RANKS = 8
+_RUNS_NAMED = 3
 _SOURCE_MAX_BYTES = 2 * 1024 * 1024
 
 
@@ -40,11 +41,12 @@ async def stack_dump(
     mesh, view = await _find_running(call, target)
     chosen = select_ranks(ranks, view)
     await call.report(0, None, f"dumping {len(chosen)} ranks of {view.run}")
-    processes = await mesh.stacks(view.run, ranks=chosen, native=native, locals=locals, timeout_s=_DUMP_S)
+    asked = None if ranks is None else chosen
+    processes = await mesh.stacks(view.run, ranks=asked, native=native, locals=locals, timeout_s=_DUMP_S)
     workspace = (await mesh.view()).spec.workspace
     room = 6000 if native or locals else 1800 if len(chosen) > _MANY_RANKS else 1400
-    report = render(
-        group_stacks(processes),
+    report = render_run(
+        processes,
         world_size=len(view.ranks) if len(chosen) == len(view.ranks) else None,
         max_bytes=room,
         source_line=_source_reader(workspace),
@@ -64,6 +66,8 @@ async def _find_running(call: Call, target: str) -> tuple[Mesh, RunView]:
                 f"read_run_output(run={view.run!r}) tells what it wrote.",
             )
         return mesh, view
+    if target.startswith("job-"):
+        raise await _is_a_job(call, target)
     mesh = await call.meshes.get(target)
     running = [view for view in await mesh.runs() if view.ended_at is None]
     if not running:
@@ -73,6 +77,17 @@ async def _find_running(call: Call, target: str) -> tuple[Mesh, RunView]:
             f"list_runs(mesh={mesh.id!r}) shows those that ended.",
         )
     return mesh, max(running, key=lambda view: view.created_at)
+
+
+async def _is_a_job(call: Call, job: str) -> InvalidArgument:
+    status = await (await call.meshes.find_job(job)).job(job)
+    running = [one for one in status.view.replicas if one.state == "running" and one.run]
+    restarted_first = sorted(running, key=lambda one: (-one.attempt, one.replica))
+    named = ", ".join(f"{one.run!r} (replica {one.replica})" for one in restarted_first[:_RUNS_NAMED])
+    step = f"Name one: {named}." if named else f"None runs: replica_status(job={job!r})."
+    return InvalidArgument(
+        "invalid_argument", f"{job} is a job; each attempt of its replicas is a run of its own", step
+    )
 
 
 def _source_reader(workspace: str) -> SourceLine:

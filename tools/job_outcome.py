@@ -108,6 +108,8 @@ def failure_in_words(failure: Failure, workspace: str = "") -> str:
     text = clean("\n".join(failure.tail))
     found = parse_failure(text, workspace=workspace) if text else None
     said = str(found) if found is not None else clip(_last_line(text), _LAST_LINE)
+    if found is not None and found.file:
+        said += f" ({found.file}:{found.line})"
     line = f"{who}{exit_in_words(failure.exit)}" + (f": {said}" if said else "")
     return " ".join(line.split())
 
@@ -174,4 +176,8 @@ def _next(view: JobView) -> str:
     failed = by_state.get("restarting")
     if failed is not None and failed.run:
         return f"read_run_output(run={failed.run!r}) has why replica {failed.replica} failed."
-    return f"replica_status(job={view.job!r}, wait_s=40) waits for news."
+    back = next(
+        (one for one in view.replicas if one.state == "running" and one.attempt > 1 and one.run), None
+    )
+    look = f"; stack_dump(target={back.run!r}) if replica {back.replica} does not go on" if back else ""
+    return f"replica_status(job={view.job!r}, wait_s=40) waits for news{look}."

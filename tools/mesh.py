@@ -18,6 +18,7 @@ from ..runtime.records import HostView, MeshSpec, MeshView
 from .arguments import MeshId, Why
 from .job_outcome import describe_job_item
 from .outcome import describe_item
+from .proc_outcome import describe_procs
 from .registry import Call, tool
 from .results import (
     HostItem,
@@ -51,6 +52,7 @@ ALLOCATE_WAIT_S = 30.0
 _LIST_MAX = 20
 _EVENTS_READ = 200
 _HOSTS_SHOWN, _JOBS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 3, 5, 10
+_PROCS_SHOWN = 6
 
 _RELEASED_BEFORE = "it was released before"
 
@@ -150,6 +152,7 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
     view = await found.view()
     runs = sorted(await found.runs(), key=lambda run: run.created_at, reverse=True)
     jobs = sorted(await found.jobs(), key=lambda job: job.created_at, reverse=True)
+    procs = await found.procs()
     events = fold_events(await found.events(_EVENTS_READ))
     troubled_first = sorted(view.hosts, key=lambda host: (host.state == "ready", host.host))
     now = time.time()
@@ -160,6 +163,7 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
             host_list=[_describe_host(host, share) for host in troubled_first[:_HOSTS_SHOWN]],
             jobs=[describe_job_item(job, now, share) for job in jobs[:_JOBS_SHOWN]],
             runs=[describe_item(run, now, share) for run in runs[:_RUNS_SHOWN]],
+            procs=[clip(line, int(300 * share)) for line in describe_procs(procs, now)[:_PROCS_SHOWN]],
             events=[clip(event, int(200 * share)) for event in events[-_EVENTS_SHOWN:]],
         )
     )

@@ -173,6 +173,9 @@ class MeshStatus(MeshResult):
     host_list: list[HostItem] = Field(default=[], description="hosts that are not ready first; at most 8")
     jobs: list[JobItem] = Field(default=[], description="replica jobs, newest first; at most 3")
     runs: list[RunItem] = Field(default=[], description="newest first; at most 5")
+    procs: list[str] = Field(
+        default=[], description="of controllers: how many, and which of them are busy, stuck or silent"
+    )
     events: list[str] = Field(default=[], description="newest last; at most 10")
 
 

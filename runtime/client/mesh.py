@@ -21,6 +21,7 @@ from ..keeper.reader import Reader, choose_ranks, read_from_disk
 from ..keeper.replica_control import ReplicaControl
 from ..keeper.run_control import RunControl
 from ..paths import MeshPaths
+from ..proc_records import ProcOfRun
 from ..records import MeshView, OutputSlice, ProcessStacks, RunRequest, RunView
 from ..schedulers.processes import start_time
 
@@ -276,6 +277,8 @@ class Mesh:
     ) -> tuple[ProcessStacks, ...]:
         """Stacks of a run's processes; without a run, of the newest one that is running.
 
+        Of a controller also, unless `ranks` are named, those of the procs that it spawned on any host.
+
         Raises:
             NotFound: run_not_found, where none is running.
         """
@@ -292,6 +295,13 @@ class Mesh:
                 timeout_s + CALL_S, Reader, Reader.stacks, chosen, ranks, native, locals, timeout_s
             )
         )
+
+    async def procs(self) -> tuple[ProcOfRun, ...]:
+        """The procs that controllers have spawned here, and how they are; of a released mesh none."""
+        try:
+            return await self._look(Reader, Reader.procs)
+        except Conflict:
+            return ()
 
     async def list_files(
         self, path: str, *, hosts: Sequence[int] | None = None, pattern: str | None = None, limit: int = 200

@@ -7,6 +7,7 @@ degraded until that controller ends: what it had spawned ends with it, so nothin
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 
@@ -41,6 +42,7 @@ class Controllers(Actor):
         Args:
             known: failures that it has told an earlier keeper.
         """
+        _sweep(Path(controller.control).parent if controller.control else None)
         attached = self._attached[controller.id] = _Attached(controller, list(known))
         self._judge()
         try:
@@ -49,6 +51,14 @@ class Controllers(Actor):
             if self._attached.get(controller.id) is attached:
                 del self._attached[controller.id]
                 self._judge()
+
+    @property
+    def any(self) -> bool:
+        return bool(self._attached)
+
+    def of(self, run: str) -> tuple[Controller, ...]:
+        """Those that are attached and belong to a run; an empty one is that of programs that are of none."""
+        return tuple(one.controller for one in self._attached.values() if one.controller.run == run)
 
     @endpoint
     async def report(self, controller: str, failure: Failure) -> None:
@@ -70,6 +80,13 @@ class Controllers(Actor):
     def _judge(self) -> None:
         troubled = [one for one in self._attached.values() if one.failures]
         self._keeper.set_troubles([trouble_in_words(one.controller, one.failures) for one in troubled])
+
+
+def _sweep(directory: Path | None) -> None:
+    """Removes control sockets of programs that were killed."""
+    for path in directory.glob("c*") if directory is not None else ():
+        if path.name[1:].isdecimal() and not Path("/proc", path.name[1:]).exists():
+            path.unlink(missing_ok=True)
 
 
 def trouble_in_words(controller: Controller, failures: list[Failure]) -> str:

@@ -65,7 +65,7 @@ async def run_keeper(mesh: str) -> None:
         control = RunControl(keeper, paths, index, hosts, runs)
         replicas = ReplicaControl(keeper, index, hosts, jobs, runs, control)
         controllers = Controllers(keeper, runs)
-        reader = Reader(paths, hosts, runs)
+        reader = Reader(paths, hosts, runs, controllers)
         actors = {type(actor).__name__: actor for actor in (keeper, control, replicas, controllers, reader)}
         logger.info("keeping %s", mesh)
         async with anyio.create_task_group() as group:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import anyio
 import anyio.to_thread
 
 from ..actor import Actor, endpoint
@@ -12,22 +13,27 @@ from ..file_records import FileChunk, FileDigest, FileListing, FileText
 from ..mesh import format_ranks
 from ..output import read_slice
 from ..paths import MeshPaths
+from ..proc_records import ProcOfRun
 from ..records import OutputSlice, ProcessStacks, RankView, RunView
 from ..retention import KEEP_S
 from ..services.files import Files
+from ..services.procs import Procs
 from ..services.runs import Runs
 from ..services.stacks import Stacks
+from .controllers import Controllers
 from .hosts import Hosts
 from .runbook import RunBook
 
 __all__ = ["Reader", "choose_ranks", "read_from_disk"]
 
 _SPARE_S = 5.0
+_SURVEY_S = 4.0
 
 
 class Reader(Actor):
-    def __init__(self, paths: MeshPaths, hosts: Hosts, runs: RunBook) -> None:
+    def __init__(self, paths: MeshPaths, hosts: Hosts, runs: RunBook, controllers: Controllers) -> None:
         self._paths = paths
+        self._controllers = controllers
         self._hosts = hosts
         self._runs = runs
 
@@ -66,29 +72,70 @@ class Reader(Actor):
     async def stacks(
         self, run: str, ranks: Sequence[int] | None, native: bool, with_locals: bool, timeout_s: float
     ) -> tuple[ProcessStacks, ...]:
-        """Stacks of a run's processes on all hosts at once; a silent host is said for each of its ranks."""
+        """Stacks of a run's processes on all hosts at once, and (without `ranks`) of procs that it spawned.
+
+        A silent host is said for each of its ranks, and, where the run has procs, for those.
+        """
         chosen = _by_host(choose_ranks(self._runs.view(run), ranks))
+        controllers = self._controllers.of(run)
+        controls = {one.pid: one.control for one in controllers if one.control}
         within_s = timeout_s + _SPARE_S
-        answers = await self._hosts.ask(
-            chosen,
-            lambda link: link.call_within(
-                within_s,
-                Stacks,
-                Stacks.dump,
-                run,
-                _numbers(chosen[link.host]),
-                native,
-                with_locals,
-                timeout_s,
-            ),
-        )
         found: list[ProcessStacks] = []
-        for host, answer in answers.items():
-            if isinstance(answer, MilkweedError):
-                found += [ProcessStacks(r.rank, host, r.pid or 0, error=str(answer)) for r in chosen[host]]
-            else:
-                found += answer
-        return tuple(sorted(found, key=lambda one: (one.rank, one.child_of is not None, one.pid)))
+
+        async def ask_ranks() -> None:
+            answers = await self._hosts.ask(
+                chosen,
+                lambda link: link.call_within(
+                    within_s,
+                    Stacks,
+                    Stacks.dump,
+                    run,
+                    _numbers(chosen[link.host]),
+                    native,
+                    with_locals,
+                    timeout_s,
+                    controls,
+                ),
+            )
+            for host, answer in answers.items():
+                if isinstance(answer, MilkweedError):
+                    found.extend(
+                        ProcessStacks(r.rank, host, r.pid or 0, error=str(answer)) for r in chosen[host]
+                    )
+                else:
+                    found.extend(answer)
+
+        async def ask_procs() -> None:
+            answers = await self._hosts.ask(
+                sorted(self._hosts.links),
+                lambda link: link.call_within(
+                    within_s, Stacks, Stacks.dump_procs_of_run, run, native, with_locals, timeout_s
+                ),
+            )
+            for host, answer in answers.items():
+                if isinstance(answer, MilkweedError):
+                    found.append(ProcessStacks(host, host, 0, error=str(answer), procs="procs of host"))
+                else:
+                    found.extend(answer)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(ask_ranks)
+            if controllers and ranks is None:
+                tasks.start_soon(ask_procs)
+        return tuple(sorted(found, key=lambda one: (one.procs, one.rank, one.child_of is not None, one.pid)))
+
+    @endpoint
+    async def procs(self) -> tuple[ProcOfRun, ...]:
+        """The procs that controllers have spawned on the mesh, and how they are; of hosts that answer."""
+        if not self._controllers.any:
+            return ()
+        answers = await self._hosts.ask(
+            self._hosts.ready(), lambda link: link.call_within(_SURVEY_S, Procs, Procs.survey)
+        )
+        found = [
+            one for answer in answers.values() if not isinstance(answer, MilkweedError) for one in answer
+        ]
+        return tuple(found)
 
     @endpoint
     async def list_files(

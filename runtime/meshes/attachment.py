@@ -21,6 +21,7 @@ from ..call import ActorRef, Session, open_connection
 from ..errors import MilkweedError
 from ..node import Escalation, Node
 from ..supervision import Failure
+from .telling import Telling
 
 if TYPE_CHECKING:
     from ..keeper.controllers import Controllers
@@ -51,10 +52,20 @@ class Attachments:
     def _add(self, place: AttachPlace) -> None:
         if place.keeper in self._reporters:
             return
-        controller = Controller(self._node.id, os.getpid(), place.run)
+        controller = Controller(
+            self._node.id, os.getpid(), place.run, self._tell_at(Path(place.keeper).parent)
+        )
         reporter = self._reporters[place.keeper] = _Reporter(controller, Path(place.keeper), place.mesh)
         self._node.part(Escalation, Escalation).add_listener(reporter.unhandled)
         self._node.start(reporter.run())
+
+    def _tell_at(self, directory: Path) -> str:
+        """Where this program tells of itself; empty where it cannot: that is for those who debug it alone."""
+        try:
+            return str(self._node.part(Telling, lambda here: Telling(here, directory)).path)
+        except OSError as error:
+            logger.warning("no control socket in %s: %s", directory, error)
+            return ""
 
     def _finish(self) -> None:
         """A failure may be what ends the program: it is told all the same."""

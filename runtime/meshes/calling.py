@@ -86,6 +86,10 @@ class MeshCall:
     def cancel(self) -> None:
         self._end("was cancelled")
 
+    def unanswered(self) -> tuple[str, ...]:
+        """The procs that have not answered; any thread."""
+        return tuple(one.proc for at, one in enumerate(self._addresses) if at not in self._answered)
+
     def _end(self, why: str) -> None:
         if not self._why:
             self._all = asyncio.Event()

@@ -511,7 +511,9 @@ def _tell_death(tell: Callable[[MilkweedError], None], proc: str, failure: Failu
 def proc_lost(failure: Failure | None, proc: str) -> Unavailable:
     if failure is None:
         return Unavailable("proc_lost", f"proc {proc} does not answer any more", _STEP)
-    last = f"; its last output: {failure.tail[-1][:200]}" if failure.tail else ""
+    # What faulthandler says first is told by the signal and the place.
+    words = next((line for line in reversed(failure.tail) if not line.startswith("Fatal Python error")), "")
+    last = f"; its last output: {words[:200]}" if words else ""
     return Unavailable("proc_lost", f"{failure.summary()}{last}", _STEP)
 
 

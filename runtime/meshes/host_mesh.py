@@ -13,6 +13,7 @@ from ..errors import InvalidArgument
 from ..extent import Extent, Point
 from ..node import Future, node
 from ..proc.context import current_instance
+from ..proc.main import place
 from ..proc_records import ProcSpec, SpawnProcs
 from ..region import Region
 from ..supervision import Restart
@@ -84,9 +85,8 @@ class HostMesh(Shaped):
             for rank in range(extent.size)
         ]
         here = node()
-        request = SpawnProcs(
-            here.id, (), sys.executable, os.getcwd(), tuple(map(os.path.abspath, sys.path)), warm
-        )
+        path = tuple(map(os.path.abspath, sys.path))
+        request = SpawnProcs(here.id, (), sys.executable, os.getcwd(), path, warm, _own_run())
         supervise = getattr(current_instance(), "__supervise__", None)
 
         on_line = partial(print_line, name) if output == "print" else None if output == "keep" else output
@@ -108,6 +108,12 @@ class HostMesh(Shaped):
 
     def __repr__(self) -> str:
         return f"HostMesh({self._region.described()}: {', '.join(host.name for host in self.hosts[:8])})"
+
+
+def _own_run() -> str:
+    """The run that this process is of, or the proc's owner; empty where there is none."""
+    own = place()
+    return os.environ.get("MILKWEED_RUN", "") if own is None else own.run
 
 
 def _variables(env: Environment | None, region: Region, rank: int) -> Mapping[str, Any]:

@@ -157,6 +157,10 @@ class TreeCall(_TreeSend):
     def cancel(self) -> None:
         self._end("was cancelled", MeshCall.cancel)
 
+    def unanswered(self) -> tuple[str, ...]:
+        """The procs that have not answered; any thread."""
+        return tuple(self._addresses[at].proc for at in self._plan.positions if at not in self._settled)
+
     def _end(self, why: str, end_one: Callable[[MeshCall], None]) -> None:
         if not self._why:
             self._why, self._end_one = why, end_one

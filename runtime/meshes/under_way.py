@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import MilkweedError
 from ..node import Future, node
 from ..pickling import Pickled
+from ..records import CallWait
 from ..tree import Operation, combine, finished
 from .calling import MeshCall, Outcome, outcome_of
 from .reduced import Reduced
@@ -52,6 +53,10 @@ class UnderWay(Future[T]):
         calls = begin(self._endpoint, message, self._came)
         if not self._done:
             self._calls = calls
+
+    def waits_for(self) -> CallWait:
+        procs = tuple(name for call in self._calls for name in call.unanswered())
+        return CallWait(self._endpoint.label, procs)
 
     def _came(self, at: int, outcome: Outcome) -> None:
         with self._lock:  # a rank that cannot be reached is told of in the caller's thread

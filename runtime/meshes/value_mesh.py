@@ -198,7 +198,8 @@ def _mesh_error(errors: Mapping[int, Exception], total: int) -> MeshError:
 def _cause(error: Exception) -> str:
     """An error in a line: the same for ranks that failed alike."""
     if isinstance(error, ActorError):
-        return _clipped(error.raised, _CAUSE_LENGTH)
+        at = f" at {error.place}" if error.place else ""
+        return f"{_clipped(error.raised, _CAUSE_LENGTH)}{at}"
     if isinstance(error, MilkweedError):
         return _clipped(f"{error.code}: {error.cause}", _CAUSE_LENGTH)
     try:

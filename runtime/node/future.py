@@ -10,6 +10,7 @@ from contextlib import suppress
 from typing import Any, Generic, TypeVar
 
 from ..errors import Conflict
+from ..records import CallWait
 
 __all__ = ["Future"]
 
@@ -36,6 +37,10 @@ class Future(Generic[T]):
 
     def done(self) -> bool:
         return self._done
+
+    def waits_for(self) -> CallWait | None:
+        """The call that it is of, for those who look at a process that waits; any thread."""
+        return None
 
     def settle(self, take: Callable[[], T]) -> None:
         """From now on waiters go on with what `take()` returns or raises, called in their thread."""

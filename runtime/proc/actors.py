@@ -301,6 +301,12 @@ class Actors:
                 return found
         return None
 
+    def served(self) -> list[ServedCall]:
+        """The calls of actors that are not answered, but for what the main thread runs; any thread."""
+        found = [call for sender in tuple(self._senders.values()) for call in tuple(sender.calls.values())]
+        running = self._main.running
+        return [call for call in found if call is not running and call.actor.where.actor_id]
+
     def ended(self, connection: Connection) -> None:
         """A sender that left wants no answers; what it told goes on.
 

@@ -6,99 +6,60 @@ One request a line, as JSON, answered in order:
                                                  "loop_lag_s": ..., "calls": n, "actors": n}
     {"op": "cancel", "sender": s, "call": n}    {"cancelled": true or false, "where": "Trainer.step"}
     {"op": "stacks"}                            {"threads": [{"name": ..., "frames": [...]}]}
+    {"op": "inside"}                            {"inside": `records.Inside`}
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
-import json
-import os
 import socket
 import sys
 import threading
 import time
 import traceback
-from contextlib import suppress
 from typing import Any
 
-from ..call import peer_uid
+from ..codec import to_json
+from ..control_socket import ControlSocket
 from ..node.interrupt import interrupt_thread
+from ..node.looking import task_stack, thread_waits, user_tasks
+from ..records import Inside, ServedNote
 from .actors import Actors
+from .calls import ServedCall
 from .main_thread import MainThread
 
 __all__ = ["Control"]
 
 _PING_S = 0.02
-_NO_ROOM_S = 0.2
-_LINE = 64 * 1024
-_ERROR = 500
 _FRAMES = 60
 
 
 class Control:
-    """Threads of its own: one that accepts, and one for each peer, of which there are few."""
+    """What a proc answers there."""
 
     def __init__(
         self,
         listener: socket.socket,
+        node_id: str,
         loop: asyncio.AbstractEventLoop,
         loop_thread: int,
         main: MainThread,
         actors: Actors,
     ) -> None:
-        self._listener = listener
+        self._socket = ControlSocket(listener, self._answer)
+        self._node_id = node_id
         self._loop = loop
         self._loop_thread = loop_thread
         self._main = main
         self._actors = actors
         self._asked_at: float | None = None
-        self._peers: set[socket.socket] = set()
 
     def start(self) -> None:
-        self._listener.setblocking(True)
-        threading.Thread(target=self._accept, name="milkweed-control", daemon=True).start()
+        self._socket.start()
 
     def abandon(self) -> None:
         """In a forked child: lets go of the parent's sockets."""
-        self._listener.close()
-        for peer in tuple(self._peers):
-            peer.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                peer, _ = self._listener.accept()
-                if peer_uid(peer) != os.getuid():
-                    peer.close()
-                    continue
-                thread = threading.Thread(
-                    target=self._serve, args=(peer,), name="milkweed-control", daemon=True
-                )
-                thread.start()
-            except (OSError, RuntimeError) as error:
-                if self._listener.fileno() < 0 or getattr(error, "errno", 0) == errno.EBADF:
-                    return
-                time.sleep(_NO_ROOM_S)  # no descriptor or no thread now; without a pause this would spin
-
-    def _serve(self, peer: socket.socket) -> None:
-        self._peers.add(peer)
-        try:
-            self._answer_all(peer)
-        finally:
-            self._peers.discard(peer)
-
-    def _answer_all(self, peer: socket.socket) -> None:
-        with suppress(OSError), peer, peer.makefile("rwb") as file:
-            while line := file.readline(_LINE):
-                try:
-                    answer = self._answer(json.loads(line))
-                except Exception as error:  # whatever a peer sends, this thread goes on
-                    answer = {"error": f"{type(error).__name__}: {error}"[:_ERROR]}
-                file.write(json.dumps(answer).encode() + b"\n")
-                file.flush()
-                if not line.endswith(b"\n"):
-                    return  # cut off, or longer than any request: what follows would be read amiss
+        self._socket.abandon()
 
     def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         match request["op"]:
@@ -108,8 +69,34 @@ class Control:
                 return self._cancel(str(request["sender"]), int(request["call"]))
             case "stacks":
                 return {"threads": _stacks()}
+            case "inside":
+                return {"inside": to_json(self._inside())}
             case other:
                 return {"error": f"unknown op {other!r}"}
+
+    def _inside(self) -> Inside:
+        calls = self._actors.served()
+        tasks = frozenset(call.task for call in calls if call.task is not None)
+        return Inside(
+            self._node_id,
+            thread_waits(self._main.ident),
+            (*self._on_main(), *map(self._note, calls)),
+            tuple(user_tasks(self._loop, without=tasks)),
+        )
+
+    def _on_main(self) -> tuple[ServedNote, ...]:
+        running, busy = self._main.running, self._main.busy()
+        if running is None or busy is None:
+            return ()
+        sender = running.sender.source.origin if isinstance(running, ServedCall) else ""
+        return (ServedNote(running.label, "main", sender, round(busy[1], 3)),)
+
+    @staticmethod
+    def _note(call: ServedCall) -> ServedNote:
+        sender = call.sender.source.origin
+        if call.task is None:
+            return ServedNote(call.label, "waiting", sender)
+        return ServedNote(call.label, "task", sender, stack=task_stack(call.task))
 
     def _ping(self) -> dict[str, Any]:
         busy = self._main.busy()

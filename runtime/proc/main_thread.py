@@ -60,6 +60,16 @@ class MainThread:
         busy = self._busy
         return None if busy is None else (busy[0], time.monotonic() - busy[1])
 
+    @property
+    def running(self) -> Job | None:
+        """The call that runs, if one does."""
+        return self._running
+
+    @property
+    def ident(self) -> int:
+        """Of the thread, 0 before it runs."""
+        return self._ident
+
     def cancel(self, job: Job) -> bool:
         """A running one gets `Interrupted` at its next bytecode; whether it does not run, and never will."""
         with self._lock:

@@ -39,7 +39,7 @@ class Serving:
         data.setblocking(False)
         here.in_child(self._abandon)
         assert here.thread.ident is not None
-        self._control = Control(control, here.loop, here.thread.ident, main, self.actors)
+        self._control = Control(control, here.id, here.loop, here.thread.ident, main, self.actors)
         self._control.start()
         here.loop.call_soon_threadsafe(here.loop.add_reader, data, self._accept)
 

@@ -40,6 +40,7 @@ class HostProc:
         self, context: HostContext, request: SpawnProcs, spec: ProcSpec, host_socket: Path, number: int
     ) -> None:
         self.name = spec.proc
+        self.run = request.run
         self.child: Child | None = None
         self.exit: Exit | None = None
         self.ended_by: EndReason | None = None
@@ -58,6 +59,15 @@ class HostProc:
         self._spec = spec
         self._host_socket = host_socket
         self._mark = ""
+
+    @property
+    def is_alive(self) -> bool:
+        return self.child is not None and self.exit is None
+
+    @property
+    def pid(self) -> int:
+        """0 before it runs."""
+        return 0 if self.child is None else self.child.pid
 
     @property
     def started(self) -> ProcStarted | None:
@@ -113,7 +123,14 @@ class HostProc:
     def _environment(self, data: int, control: int, base: Mapping[str, str]) -> dict[str, str]:
         context, request = self._context, self._request
         place = ProcPlace(
-            self.name, context.name, str(self._host_socket), context.mesh, request.sys_path, data, control
+            self.name,
+            context.name,
+            str(self._host_socket),
+            context.mesh,
+            request.sys_path,
+            data,
+            control,
+            request.run,
         )
         self._mark = encode_place(place)
         env = {name: value for name, value in base.items() if not name.startswith("MILKWEED_")}

@@ -31,7 +31,7 @@ from ..agent.starter import Starters
 from ..errors import Conflict, InvalidArgument, Unavailable
 from ..names import quoted
 from ..output import read_output
-from ..proc_records import ProcEvent, ProcHealth, ProcOutput, ProcStarted, SpawnProcs
+from ..proc_records import ProcEvent, ProcHealth, ProcOfRun, ProcOutput, ProcStarted, SpawnProcs
 from ..records import EndReason, Exit
 from .commands import check_command, check_directory
 from .host_proc import HostProc
@@ -326,6 +326,13 @@ class Procs(Actor):
         mine = {proc.name: proc for proc in self._of(self._owner(owner))}
         return await self._health.look({name: mine.get(name) for name in (mine if procs is None else procs)})
 
+    @endpoint
+    async def survey(self) -> tuple[ProcOfRun, ...]:
+        """All living procs here, with the runs that they belong to, and how they are; within two seconds."""
+        living = {proc.name: proc for _, proc in self._procs.values() if proc.is_alive}
+        looks = await self._health.look(living)
+        return tuple(ProcOfRun(living[one.proc].run, one) for one in looks)
+
     async def find(self, owner: str | None, procs: tuple[str, ...] | None) -> tuple[tuple[int, int], ...]:
         """(position, pid) of the living procs among those asked for, or among all of an owner, or of all."""
         living = {
@@ -335,6 +342,10 @@ class Procs(Actor):
         }
         names = living if procs is None else procs
         return tuple((at, living[name]) for at, name in enumerate(names) if name in living)
+
+    def of_run(self, run: str) -> tuple[HostProc, ...]:
+        """The living procs that belong to a run, whoever in it spawned them."""
+        return tuple(proc for _, proc in self._procs.values() if proc.run == run and proc.is_alive)
 
     async def end_all(self, reason: EndReason, grace_s: float) -> int:
         """Ends the procs of all owners for good; returns how many processes there were."""

@@ -6,9 +6,11 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import anyio
 import anyio.to_thread
@@ -18,6 +20,7 @@ from ..agent import hook_protocol, ptree
 from ..agent.context import HostContext
 from ..errors import Unavailable
 from ..records import ProcessStacks
+from .asking_inside import ask_inside
 from .pyspy import explain_failure, parse_faulthandler, parse_pyspy, pyspy_command
 from .python_processes import Target, find_targets
 
@@ -29,6 +32,18 @@ _MAX_OUTPUT = 16 * 1024 * 1024
 _POLL_S = 0.01
 _SETTLED_S = 0.06
 _MAX_STACK_BYTES = 1024 * 1024
+_NONE: Mapping[int, Any] = MappingProxyType({})
+
+
+class LivingProc(Protocol):
+    """What is needed of a proc."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def pid(self) -> int: ...
+    @property
+    def control(self) -> Path: ...
 
 
 class RunProcesses(Protocol):
@@ -41,6 +56,7 @@ class HostProcs(Protocol):
     """What is needed of the Procs service."""
 
     async def find(self, owner: str | None, procs: tuple[str, ...] | None) -> tuple[tuple[int, int], ...]: ...
+    def of_run(self, run: str) -> tuple[LivingProc, ...]: ...
 
 
 class Stacks(Actor):
@@ -63,11 +79,15 @@ class Stacks(Actor):
         native: bool = False,
         locals: bool = False,  # noqa: A002
         timeout_s: float = 10.0,
+        controls: Mapping[int, str] = _NONE,
     ) -> tuple[ProcessStacks, ...]:
         """Stacks of the run's live ranks here and of their Python children, in rank order.
 
         A process that cannot be dumped, or not within `timeout_s`, has `error` set; the others' stacks are
         given all the same.
+
+        Args:
+            controls: the control sockets of its controllers, by their pid.
 
         Raises:
             Unavailable: deadline_exceeded, when not even the processes could be found in time.
@@ -75,7 +95,8 @@ class Stacks(Actor):
         plan = _Plan(
             self._context.run_directory(run), native, locals, time.monotonic() + timeout_s, timeout_s
         )
-        return await self._dump(await self._runs.processes(run, ranks), plan)
+        sockets = {pid: Path(control) for pid, control in controls.items()}
+        return await self._dump(await self._runs.processes(run, ranks), plan, sockets)
 
     @endpoint
     async def dump_procs(
@@ -94,14 +115,39 @@ class Stacks(Actor):
         plan = _Plan(self._context.procs_directory, native, locals, time.monotonic() + timeout_s, timeout_s)
         return await self._dump(await self._procs.find(owner, procs), plan)
 
-    async def _dump(self, processes: tuple[tuple[int, int], ...], plan: _Plan) -> tuple[ProcessStacks, ...]:
+    @endpoint
+    async def dump_procs_of_run(
+        self,
+        run: str,
+        native: bool = False,
+        locals: bool = False,  # noqa: A002
+        timeout_s: float = 10.0,
+    ) -> tuple[ProcessStacks, ...]:
+        """As `dump`, of the procs here that belong to the run, whoever in it spawned them.
+
+        `procs` and `rank` tell which each is, `inside` what it told itself.
+
+        Raises:
+            Unavailable: deadline_exceeded, when not even the processes could be found in time.
+        """
+        plan = _Plan(self._context.procs_directory, native, locals, time.monotonic() + timeout_s, timeout_s)
+        procs = self._procs.of_run(run)
+        sockets = {proc.pid: proc.control for proc in procs}
+        found = await self._dump(tuple((at, proc.pid) for at, proc in enumerate(procs)), plan, sockets)
+        return tuple(_named(one, procs[one.rank].name) for one in found)
+
+    async def _dump(
+        self, processes: tuple[tuple[int, int], ...], plan: _Plan, controls: Mapping[int, Path] = _NONE
+    ) -> tuple[ProcessStacks, ...]:
         targets = await _find_targets(processes, plan.left_s())
         late = "not dumped in time; ask for fewer ranks, or again with a longer time"
         results = [_result(self._context.host, target, error=late) for target in targets]
 
         async def fill(at: int, target: Target) -> None:
+            control = controls.get(target.process.pid)
+            inside = None if control is None else await ask_inside(control)
             async with self._slots:
-                results[at] = await self._dump_one(target, plan)
+                results[at] = replace(await self._dump_one(target, plan), inside=inside)
 
         with anyio.move_on_after(plan.left_s()):
             async with anyio.create_task_group() as tasks:
@@ -218,6 +264,12 @@ def _tail(file: Path, start: int) -> str:
     with file.open("rb") as stream:
         stream.seek(start)
         return stream.read(_MAX_STACK_BYTES).decode("utf-8", "replace")
+
+
+def _named(process: ProcessStacks, proc: str) -> ProcessStacks:
+    """With its mesh of procs and its rank there: a proc is called `workers-1f2a3c-7`."""
+    procs, _, rank = proc.rpartition("-")
+    return replace(process, procs=procs or proc, rank=int(rank) if procs and rank.isdecimal() else 0)
 
 
 def _result(host: int, target: Target, error: str = "") -> ProcessStacks:

@@ -8,6 +8,7 @@ from typing import Literal
 
 from ..mesh import format_ranks
 from ..records import Exit
+from ..user_code import place_in_dump
 
 __all__ = ["Failure"]
 
@@ -43,10 +44,15 @@ class Failure:
 
     @property
     def how(self) -> str:
-        """In a few words: `SIGKILL`, `exit 1`, `ValueError: no such layer`, `its agent was killed`."""
+        """In a few words: `SIGKILL`, `SIGSEGV at train.py:41 in step`, `exit 1`, `KeyError: 'no such layer'`,
+        `its agent was killed`.
+        """
         if self.exception:
             return f"{self.exception}: {self.message}" if self.message else self.exception
-        return self.reason or (_exit_in_words(self.exit) if self.exit is not None else "ended")
+        if self.reason or self.exit is None:
+            return self.reason or "ended"
+        place = place_in_dump(self.stacks) if self.exit.signal is not None else ""
+        return f"{_exit_in_words(self.exit)}{f' at {place}' if place else ''}"
 
     def summary(self) -> str:
         """One line of at most 200 characters: who, where, how, after how many restarts."""

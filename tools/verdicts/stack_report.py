@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from ...runtime.mesh import format_ranks
 from ...runtime.records import Frame, ProcessStacks, ThreadStack
-from .folding import name_ranks
 from .frames import is_library, is_native, place, short_path, split_runs
-from .stacks import StackGroup, innermost_user, main_thread, stack_key, verdict
+from .stacks import StackGroup, innermost_user, main_thread, name_members, stack_key, verdict
 from .waits import find_wait
 
 __all__ = ["SourceLine", "render"]
@@ -41,6 +39,8 @@ _DETAILS = (
 def render(
     groups: Sequence[StackGroup],
     *,
+    procs: Sequence[Sequence[StackGroup]] = (),
+    finding: str = "",
     world_size: int | None = None,
     max_bytes: int = 1400,
     source_line: SourceLine | None = None,
@@ -49,19 +49,26 @@ def render(
     """The verdict, then each group with its frames, innermost first; at most `max_bytes` in UTF-8.
 
     Args:
+        procs: the groups of each mesh of procs that the run has spawned.
+        finding: what is known of the procs together, in place of their verdicts.
         world_size: ranks of the run; by default those of the groups.
         source_line: gives the text of a line of a file, None where it is not known.
         workspace: paths below it are shown relative to it.
     """
-    size = sum(len(group.ranks) for group in groups) if world_size is None else world_size
-    line = verdict(groups, size, workspace=workspace)
+    own = verdict(groups, _size(groups) if world_size is None else world_size, workspace=workspace)
+    others = [] if finding else [verdict(of, _size(of), workspace=workspace) for of in procs]
+    line = "; ".join(filter(None, (finding, own, *others)))
     text = line
     for detail in _DETAILS:
         report = _Report(detail, source_line or (lambda _file, _line: None), workspace)
-        text = "\n".join([line, *report.lines(groups)])
+        text = "\n".join([line, *report.lines(groups), *(each for of in procs for each in report.lines(of))])
         if len(text.encode()) <= max_bytes:
             return text
     return text.encode()[: max(0, max_bytes)].decode("utf-8", "ignore")
+
+
+def _size(groups: Sequence[StackGroup]) -> int:
+    return sum(len(group.ranks) for group in groups)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +78,16 @@ class _Report:
     workspace: str
 
     def lines(self, groups: Sequence[StackGroup]) -> Iterator[str]:
-        live = [group for group in groups if not group.error]
+        live = [group for group in groups if not group.error and not group.idle]
         shared = _shared(live) if len(live) > 1 else 0
         for group in live[: self.detail.groups]:
             yield from self._group(group, shared)
         left_out = live[self.detail.groups :]
         if left_out:
             ranks = [rank for group in left_out for rank in group.ranks]
-            yield f"{name_ranks(ranks)}: {len(left_out)} more groups; ask for these ranks alone"
+            who = name_members(left_out[0].example.procs, ranks)
+            step = "" if left_out[0].example.procs else "; ask for these ranks alone"
+            yield f"{who}: {len(left_out)} more groups{step}"
         if shared:
             yield "all of these, further out:"
             yield from self._frames(live[0].frames[len(live[0].frames) - shared :])
@@ -88,10 +97,11 @@ class _Report:
 
     def _group(self, group: StackGroup, shared: int) -> Iterator[str]:
         example = group.example
-        about = [group.wait.what] if group.wait.what else []
+        about = [group.calls] if group.calls else []
+        about += [group.wait.what] if group.wait.what else []
         about += [f"state {example.os_state}"] if example.os_state in ("D", "T", "Z") else []
         about += [f"dumped {example.source}"] if example.source != "py-spy" else []
-        header = f"{name_ranks(group.ranks)}{' (' + ', '.join(about) + ')' if about else ''}:"
+        header = f"{group.name}{' (' + ', '.join(about) + ')' if about else ''}:"
         yield header
         yield from self._frames(group.frames[: len(group.frames) - shared])
         native = [frame.function for frame in _native_top(example) if not frame.function.startswith("0x")]
@@ -143,11 +153,12 @@ class _Report:
                 alike.setdefault(stack_key(child), []).append(child)
         for members in list(alike.values())[: self.detail.children]:
             count = f"{len(members)} children" if len(members) > 1 else f"child {members[0].pid}"
-            ranks = name_ranks([member.rank for member in members])
+            ranks = name_members(members[0].procs, [member.rank for member in members])
             yield f"{count} of {ranks}: {self._child_place(members[0])}"
         if len(alike) > self.detail.children:
             rest = [member for members in list(alike.values())[self.detail.children :] for member in members]
-            yield f"{len(rest)} more children of ranks {format_ranks(member.rank for member in rest)}"
+            who = name_members(rest[0].procs, [member.rank for member in rest])
+            yield f"{len(rest)} more children of {who}"
 
     def _child_place(self, child: ProcessStacks) -> str:
         thread = main_thread(child)

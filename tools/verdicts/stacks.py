@@ -6,12 +6,22 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ...runtime.records import Frame, ProcessStacks, ThreadStack
+from ...runtime.mesh import format_ranks
+from ...runtime.records import Frame, ProcessStacks, ServedNote, ThreadStack
+from .actor_view import name_procs
 from .folding import name_ranks
 from .frames import is_library, is_native, place, without_host
 from .waits import Wait, find_wait
 
-__all__ = ["StackGroup", "group_stacks", "innermost_user", "main_thread", "stack_key", "verdict"]
+__all__ = [
+    "StackGroup",
+    "group_stacks",
+    "innermost_user",
+    "main_thread",
+    "name_members",
+    "stack_key",
+    "verdict",
+]
 
 _MAX_NAMED = 4
 _STOPPED = ("T", "t")
@@ -21,13 +31,25 @@ _STOPPED = ("T", "t")
 class StackGroup:
     """Ranks whose main threads are at one place, or that could not be dumped for one reason (`error`).
 
-    `example` stands for all; `children` are the other Python processes of these ranks.
+    `example` stands for all; `children` are the other Python processes of these ranks. Where they are procs,
+    `calls` says what they do for others.
     """
 
     ranks: tuple[int, ...]
     example: ProcessStacks
     wait: Wait
     children: tuple[ProcessStacks, ...] = ()
+    calls: str = ""
+
+    @property
+    def name(self) -> str:
+        """`ranks 0-2`, or `workers 0-2`."""
+        return name_members(self.example.procs, self.ranks)
+
+    @property
+    def idle(self) -> bool:
+        """Procs that have nothing to do."""
+        return bool(self.example.procs) and not self.error and not self.stopped and not self.frames
 
     @property
     def error(self) -> str:
@@ -42,6 +64,11 @@ class StackGroup:
         """The main thread's Python frames, innermost first."""
         thread = main_thread(self.example)
         return tuple(frame for frame in thread.frames if not is_native(frame.file)) if thread else ()
+
+
+def name_members(procs: str, ranks: Sequence[int]) -> str:
+    """Ranks of a mesh of procs, or of the run where it is none."""
+    return f"{procs} {format_ranks(ranks)}" if procs else name_ranks(ranks)
 
 
 def main_thread(process: ProcessStacks) -> ThreadStack | None:
@@ -108,7 +135,36 @@ def _group(
     children = tuple(
         process for process in processes if process.rank in ranks and process is not chosen[process.rank]
     )
-    return StackGroup(ranks, members[0], find_wait(thread.frames if thread else ()), children)
+    calls = [member.inside.calls for member in members if member.inside is not None]
+    return StackGroup(ranks, members[0], _wait(members, thread), children, _calls_in_words(calls))
+
+
+def _wait(members: Sequence[ProcessStacks], thread: ThreadStack | None) -> Wait:
+    """What they wait in; of calls of actors, those procs that any of them waits for."""
+    if thread is None or thread.waits is None:
+        return find_wait(thread.frames if thread else ())
+    threads = [main for member in members if (main := main_thread(member)) is not None]
+    awaited = [one.waits for one in threads if one.waits is not None]
+    procs = dict.fromkeys(proc for waits in awaited for proc in waits.procs)
+    calls = " or ".join(dict.fromkeys(waits.call for waits in awaited))
+    of = name_procs(tuple(procs))
+    return Wait("blocked", f"a call of {calls}{' on ' + of if of else ''}")
+
+
+def _calls_in_words(calls: Sequence[Sequence[ServedNote]]) -> str:
+    """`Worker.step for 12 s, 3 calls waiting` of the members of a group."""
+    running = [call for member in calls for call in member if call.state == "main"]
+    tasks = dict.fromkeys(call.call for member in calls for call in member if call.state == "task")
+    waiting = sum(call.state == "waiting" for member in calls for call in member)
+    words = [f"{name}{_for(running, name)}" for name in dict.fromkeys(call.call for call in running)]
+    words += [name for name in tasks if name not in words]
+    words += [f"{waiting} call{'s' if waiting > 1 else ''} waiting"] * bool(waiting)
+    return ", ".join(words[:_MAX_NAMED])
+
+
+def _for(running: Sequence[ServedNote], name: str) -> str:
+    longest = max(call.for_s for call in running if call.call == name)
+    return f" for {longest:.0f} s" if longest >= 1 else ""
 
 
 def _is_waiting(group: StackGroup) -> bool:
@@ -118,10 +174,12 @@ def _is_waiting(group: StackGroup) -> bool:
 
 def verdict(groups: Sequence[StackGroup], world_size: int, *, workspace: str = "") -> str:
     """One line: where the ranks wait, and which are elsewhere; it claims no more than the stacks show."""
-    live = [group for group in groups if not group.error]
+    live = [group for group in groups if not group.error and not group.idle]
+    idle = [group for group in groups if group.idle]
     dead = [group for group in groups if group.error]
     sentences = [_verdict_of_live(live, world_size, workspace)] if live else []
-    sentences += [f"{name_ranks(group.ranks)} not dumped: {group.error}" for group in dead[:_MAX_NAMED]]
+    sentences += [f"{group.name} {'are' if len(group.ranks) > 1 else 'is'} idle" for group in idle]
+    sentences += [f"{group.name} not dumped: {group.error}" for group in dead[:_MAX_NAMED]]
     sentences += [f"{len(dead) - _MAX_NAMED} more groups not dumped"] * (len(dead) > _MAX_NAMED)
     known = {rank for group in groups for rank in group.ranks}
     missing = [rank for rank in range(world_size) if rank not in known]
@@ -135,18 +193,20 @@ def _verdict_of_live(live: Sequence[StackGroup], world_size: int, workspace: str
         (group,) = live
         everyone = len(group.ranks) == world_size
         if len(group.ranks) == 1:
-            who, verb = name_ranks(group.ranks), "is"
+            who, verb = group.name, "is"
         else:
-            who, verb = f"all {world_size} ranks" if everyone else f"{name_ranks(group.ranks)}", "are"
+            all_of = f"all {world_size} {group.example.procs or 'ranks'}"
+            who, verb = all_of if everyone else group.name, "are"
         note = ", so none is odd by its Python stack" if len(group.ranks) > 1 and _is_waiting(group) else ""
         return f"{who} {verb} {_where(group, workspace, inside=True)}{note}"
     places = {_where(group, workspace, inside=True) for group in live}
     if len(places) == 1:
         ranks = [rank for group in live for rank in group.ranks]
-        return f"{name_ranks(ranks)} are {places.pop()}, each with other frames further in"
+        who = name_members(live[0].example.procs, ranks)
+        return f"{who} are {places.pop()}, each with other frames further in"
     usual = _usual(live)
     if not usual:
-        return f"the ranks disagree: {_list(live, workspace)}"
+        return f"{live[0].example.procs or 'the ranks'} disagree: {_list(live, workspace)}"
     odd = [group for group in live if group not in usual]
     waiting = "; ".join(_usual_words(group, workspace) for group in usual)
     return f"{waiting}; {_list(odd, workspace, elsewhere=True)}"
@@ -171,13 +231,13 @@ def _usual(live: Sequence[StackGroup]) -> list[StackGroup]:
 def _usual_words(group: StackGroup, workspace: str) -> str:
     many = len(group.ranks) > 1
     if group.wait.what and group.wait.kind in ("collective", "blocked"):
-        return f"{name_ranks(group.ranks)} wait{'' if many else 's'} {_where(group, workspace, inside=True)}"
-    return f"{name_ranks(group.ranks)} {'are' if many else 'is'} {_where(group, workspace, inside=True)}"
+        return f"{group.name} wait{'' if many else 's'} {_where(group, workspace, inside=True)}"
+    return f"{group.name} {'are' if many else 'is'} {_where(group, workspace, inside=True)}"
 
 
 def _list(groups: Sequence[StackGroup], workspace: str, *, elsewhere: bool = False) -> str:
     named = [
-        f"{name_ranks(group.ranks)}"
+        f"{group.name}"
         f"{' ' + ('are' if len(group.ranks) > 1 else 'is') + ' elsewhere:' if elsewhere else ' in'}"
         f" {_where(group, workspace)}"
         for group in groups[:_MAX_NAMED]
@@ -185,7 +245,7 @@ def _list(groups: Sequence[StackGroup], workspace: str, *, elsewhere: bool = Fal
     rest = groups[_MAX_NAMED:]
     if rest:
         ranks = [rank for group in rest for rank in group.ranks]
-        named.append(f"{name_ranks(ranks)} at {len(rest)} other places")
+        named.append(f"{name_members(rest[0].example.procs, ranks)} at {len(rest)} other places")
     return "; ".join(named)
 
 
