@@ -98,6 +98,26 @@ class ActorMesh(Shaped):
         return f"ActorMesh({self.name}: {self._cls.__name__}, {self._region.described()})"
 
 
+_TAKEN = {name for name in dir(ActorMesh) if not name.startswith("_")} | {"name", "routes"}
+
+
+def check_actor_class(cls: Any) -> None:
+    """
+    Raises:
+        InvalidArgument: it is no actor class, or an endpoint has a name that every mesh has itself.
+    """
+    if not (isinstance(cls, type) and issubclass(cls, Actor)):
+        raise InvalidArgument(
+            "invalid_argument", f"{cls!r} is no actor class", "Spawn a class that derives from Actor."
+        )
+    if taken := sorted(endpoints_of(cls) & _TAKEN):
+        raise InvalidArgument(
+            "invalid_argument",
+            f"an endpoint of {cls.__name__} is called {taken[0]!r}, as something of every mesh is",
+            f"Name it otherwise; taken are {', '.join(sorted(_TAKEN))}.",
+        )
+
+
 class Endpoint:
     """One endpoint of a mesh's actors. What it gives can be awaited, or waited for with `get()`.
 

@@ -12,7 +12,7 @@ from ..node import Future, node
 from ..pickling import Pickled, dumps
 from ..proc.serving import Serving
 from ..region import Region
-from .actor_mesh import ActorMesh
+from .actor_mesh import ActorMesh, check_actor_class
 from .asking import ask
 
 __all__ = ["LocalProc", "this_proc"]
@@ -36,6 +36,7 @@ class LocalProc:
         Raises:
             InvalidArgument: as `ProcMesh.spawn`. ActorError: `__init__` raised.
         """
+        check_actor_class(cls)
         check_arguments(cls, "__init__", args, kwargs)
         return node().start(self._spawn(name, cls, dumps((cls, args, kwargs))))
 

@@ -8,7 +8,7 @@ from secrets import token_hex
 from typing import Any
 
 from ..actor import Actor, check_arguments, endpoints_of, is_async
-from ..errors import Conflict, InvalidArgument, MilkweedError
+from ..errors import Conflict, MilkweedError
 from ..extent import Point
 from ..node import Feed, Future, node
 from ..pickling import Pickled, dumps
@@ -16,7 +16,7 @@ from ..proc_records import ProcHealth
 from ..records import ProcessStacks
 from ..region import Region
 from ..supervision import Failure
-from .actor_mesh import ActorMesh
+from .actor_mesh import ActorMesh, check_actor_class
 from .calling import Explain
 from .crew import Crew, SpawnedActors
 from .shaped import Shaped
@@ -64,11 +64,7 @@ class ProcMesh(Shaped):
             MeshError: `__init__` raised, the class cannot be imported there, or a proc died; by rank. Then
                 there are no such actors on any rank.
         """
-        given: Any = cls
-        if not (isinstance(given, type) and issubclass(given, Actor)):
-            raise InvalidArgument(
-                "invalid_argument", f"{cls!r} is no actor class", "Spawn a class that derives from Actor."
-            )
+        check_actor_class(cls)
         check_arguments(cls, "__init__", args, kwargs)
         return node().start(self._spawn(name, cls, dumps((cls, args, kwargs))))
 

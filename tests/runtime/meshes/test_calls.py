@@ -11,6 +11,7 @@ import anyio
 import pytest
 
 from milkweed.runtime import ProcMesh, this_host
+from milkweed.runtime.actor import Actor, endpoint
 from milkweed.runtime.errors import Conflict, InvalidArgument, MeshError, NotFound, Unavailable
 from milkweed.runtime.meshes import Failed
 from tests.runtime.meshes.actors import Counter, Failing, Picky, Stuck, Worker
@@ -305,3 +306,14 @@ def test_what_a_proc_prints_can_be_had_line_by_line() -> None:
     assert came.wait(DEADLINE_S)
     spawned.stop(0.0).get(DEADLINE_S)
     assert lines == [(0, "hello there")]
+
+
+class Sized(Actor):
+    @endpoint
+    async def size(self) -> int:
+        return 1
+
+
+def test_an_endpoint_with_a_name_that_meshes_use_is_refused_when_it_is_spawned(procs: ProcMesh) -> None:
+    with pytest.raises(InvalidArgument, match="an endpoint of Sized is called 'size'"):
+        procs.spawn("sized", Sized)
