@@ -161,6 +161,9 @@ class Crew:
         by_name = {member.spec.proc: member for member in members}
         for member in members:
             member.ended = asyncio.get_running_loop().create_future()
+            address = member.address
+            if address is not None and (old := self._node.open_connection(address.socket)) is not None:
+                self._close_old(old)  # before there can be one to the new process
         request = replace(self._request, procs=tuple(member.spec for member in members))
         started = await link.spawn(request, lambda name: partial(self._ended, by_name[name]))
         for member, one in zip(members, started, strict=True):
@@ -173,8 +176,6 @@ class Crew:
         self._lost.discard(member.host.socket)
         if member.ended is not None and not member.ended.done():
             member.alive = True
-        if (old := self._node.open_connection(started.socket)) is not None and member.attempt > 1:
-            self._close_old(old)
         # The first message says that this is its owner's connection.
         self._node.connection(started.socket, f"proc {member.spec.proc}", handler=self._desk(member))
 
