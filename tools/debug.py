@@ -36,15 +36,15 @@ async def stack_dump(
     locals: Annotated[bool, Field(description="local variables too")] = False,  # noqa: A002
 ) -> Text:
     """Python stacks of all ranks at once, grouped by where they are, with a verdict in the first line: where
-    they wait and which rank is elsewhere. The way to understand a run that makes no progress. Ranks are only
-    read, never stopped for good."""
+    they wait and which rank is elsewhere. The way to understand a run that makes no progress. Of a controller
+    (unless ranks are named) the procs that it spawned too. Ranks are only read, never stopped for good."""
     mesh, view = await _find_running(call, target)
     chosen = select_ranks(ranks, view)
     await call.report(0, None, f"dumping {len(chosen)} ranks of {view.run}")
     asked = None if ranks is None else chosen
     processes = await mesh.stacks(view.run, ranks=asked, native=native, locals=locals, timeout_s=_DUMP_S)
     workspace = (await mesh.view()).spec.workspace
-    room = 6000 if native or locals else 1800 if len(chosen) > _MANY_RANKS else 1400
+    room = 6000 if native or locals else 1800 if len(processes) > _MANY_RANKS else 1400
     report = render_run(
         processes,
         world_size=len(view.ranks) if len(chosen) == len(view.ranks) else None,

@@ -55,7 +55,7 @@ def size(result: JobResult) -> int:
 @pytest.mark.parametrize(
     ("failure", "words"),
     [
-        (failed(1), "rank 1, exit 1: ValueError: bad layer"),
+        (failed(1), "rank 1, exit 1: ValueError: bad layer (/w/train.py:3)"),
         (failed(0, ("some", "last words", "")), "rank 0, exit 1: last words"),
         (failed(0, (), Exit(signal=9)), "rank 0, SIGKILL"),
         (failed(0, ("\x1b[31mred\x1b[0m",)), "rank 0, exit 1: red"),
@@ -133,6 +133,6 @@ def test_the_summary_is_three_short_lines() -> None:
     lines = described(job_of(replica(0), hurt)).summary().splitlines()
     assert lines[:2] == [
         "job-a: running after 12 s; replicas restarting 1, running 0",
-        "replica 1, attempt 2: rank 0, exit 1: ValueError: bad layer",
+        "replica 1, attempt 2: rank 0, exit 1: ValueError: bad layer (train.py:3)",
     ]
     assert len(lines) == 3

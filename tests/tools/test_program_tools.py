@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
 from milkweed.runtime.client import Meshes
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.anyio
 
 
 def asker(meshes: Any) -> Ask:
-    registry = Registry.load("mesh,run,program")
+    registry = Registry.load("mesh,run,debug,program")
 
     async def report(done: float, total: float | None, message: str) -> None: ...
 
@@ -165,3 +166,89 @@ async def test_a_mesh_that_is_degraded_by_a_controller_says_what_helps(real: Mes
     assert any(f"keeper failure_unhandled {run} proc p-" in event for event in status.events)
     cancelled = await ask("cancel_run", run=run)
     assert cancelled.warnings[0].startswith("nobody handled: proc p-")
+
+
+DEADLOCKS = """
+from milkweed.runtime import Actor, attach, endpoint
+
+class Stage(Actor):
+    @endpoint
+    def connect(self, peer):
+        self.peer = peer
+
+    @endpoint
+    def exchange(self):
+        return self.peer.state.call_one().get()
+
+    @endpoint
+    def state(self):
+        return 1
+
+hosts = attach()
+idle = hosts.slice(hosts=0).spawn_procs({"gpus": 2}, name="idle").get()
+stages = hosts.spawn_procs(name="stages").get().spawn("stages", Stage).get()
+left, right = stages.slice(hosts=0), stages.slice(hosts=1)
+left.connect.call_one(right).get()
+right.connect.call_one(left).get()
+print("connected", flush=True)
+stages.exchange.call().get()
+"""
+
+
+async def test_actors_that_wait_for_each_other_are_told_by_one_stack_dump(
+    real: Meshes, tmp_path: Path
+) -> None:
+    ask = asker(real)
+    mesh = (await ask("allocate_mesh", name="t", hosts=2, workspace=str(tmp_path))).mesh
+    run = (await ask("run_controller", mesh=mesh, script=DEADLOCKS, wait_s=0)).run
+    await ask("wait_for_run", run=run, pattern="connected")
+    with anyio.fail_after(30):
+        while "deadlock" not in (text := (await ask("stack_dump", target=run)).text):
+            await anyio.sleep(0.05)
+    assert (
+        "deadlock: stages 0 in Stage.exchange waits for Stage.state on stages 1,"
+        " stages 1 in Stage.exchange waits for Stage.state on stages 0"
+    ) in text
+    assert "rank 0 is in a call of stages.exchange on stages 0-1" in text.splitlines()[0]
+    assert "milkweed/runtime" not in text
+    assert len(text.encode()) < 1400
+    only = (await ask("stack_dump", target=run, ranks="0")).text
+    assert "stages 0 in Stage.exchange" not in only
+    status = await ask("mesh_status", mesh=mesh)
+    assert len(status.procs) == 2
+    assert " 0-1: 2 ok" in status.procs[0]
+    await ask("cancel_run", run=run)
+    assert (await ask("mesh_status", mesh=mesh)).procs == []
+
+
+AWAITS = """
+import asyncio
+from milkweed.runtime import Actor, attach, current_rank, endpoint
+
+class Worker(Actor):
+    @endpoint
+    async def step(self):
+        if current_rank().rank == 1:
+            await asyncio.sleep(1000)
+
+async def main():
+    workers = await (await attach().spawn_procs({"gpus": 2}, name="workers")).spawn("workers", Worker)
+    print("up", flush=True)
+    await workers.step.call()
+
+asyncio.run(main())
+"""
+
+
+async def test_async_programs_and_endpoints_are_told_where_they_await(real: Meshes, tmp_path: Path) -> None:
+    ask = asker(real)
+    mesh = (await ask("allocate_mesh", name="t", workspace=str(tmp_path))).mesh
+    run = (await ask("run_controller", mesh=mesh, script=AWAITS, wait_s=0)).run
+    await ask("wait_for_run", run=run, pattern="up")
+    with anyio.fail_after(30):
+        while "workers 0 is idle" not in (text := (await ask("stack_dump", target=run)).text):
+            await anyio.sleep(0.05)
+    assert text.splitlines()[0] == (
+        f"{run}: rank 0 is in a call of workers.step on workers 1 (script:14 main);"
+        " workers 1 is in asyncio.sleep (script:9 Worker.step); workers 0 is idle"
+    )

@@ -117,7 +117,7 @@ async def test_an_error_in_the_program_is_told_with_its_exception_and_given_up(
     assert result.reason == "replicas 0-1 were given up: more than 1 restart in 600 s"
     (item,) = result.replica_list
     assert (item.replicas, item.state, item.attempt, item.restarts) == ("0-1", "given_up", 2, 1)
-    assert item.last_failure == "rank 0, exit 1: ValueError: no such layer"
+    assert item.last_failure == "rank 0, exit 1: ValueError: no such layer (train.py:1)"
     assert "start_replicas again" in result.next
     with pytest.raises(Conflict, match="job_ended"):
         await ask("restart_replica", job=job.job, replica=0)
@@ -162,3 +162,11 @@ async def test_bad_input_is_refused_and_starts_nothing(ask: Ask, mesh: str) -> N
     with pytest.raises(NotFound, match="job_not_found"):
         await ask("stop_replicas", job="job-zzz")
     assert (await ask("mesh_status", mesh=mesh)).jobs == []
+
+
+async def test_a_job_has_no_stacks_but_its_runs_are_named(ask: Ask, mesh: str) -> None:
+    started = await ask("start_replicas", mesh=mesh, command="sleep 1000", replicas=2, wait_s=0)
+    running = await until(ask, started.job, lambda one: one.replicas == {"running": "0-1"})
+    run = of_replica(running, 0).runs["0"]
+    with pytest.raises(InvalidArgument, match=rf"{started.job} is a job.*Name one: '{run}' \(replica 0\)"):
+        await ask("stack_dump", target=started.job)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import anyio
@@ -123,3 +125,19 @@ async def test_a_report_of_somebody_who_does_not_hold_is_refused(
     with pytest.raises(Conflict, match="owner_gone"):
         await controllers.report("1-a", failure("p-1"))
     assert (keeper.events, keeper.troubles) == ([], [])
+
+
+async def test_the_sockets_of_programs_that_were_killed_are_removed(
+    controllers: Controllers, tmp_path: Path
+) -> None:
+    gone, own = tmp_path / "c4194305", tmp_path / f"c{os.getpid()}"  # no pid is so high
+    for path in (gone, own, tmp_path / "k"):
+        path.touch()
+    async with anyio.create_task_group() as tasks:
+        await held(controllers, tasks, Controller("1-a", os.getpid(), "run-a", str(own)))
+        assert controllers.of("run-a")
+        assert not controllers.of("run-b")
+        tasks.cancel_scope.cancel()
+    assert not gone.exists()
+    assert own.exists()
+    assert not controllers.any

@@ -14,6 +14,10 @@ from milkweed.runtime.supervision import Failure
     [
         (Failure("proc", "p3", exit=Exit(signal=9)), "proc p3: SIGKILL"),
         (Failure("proc", "p3", exit=Exit(signal=64)), "proc p3: SIGRTMAX"),
+        (
+            Failure("proc", "p3", exit=Exit(signal=11), stacks='  File "/w/sub/a.py", line 3 in f'),
+            "proc p3: SIGSEGV at sub/a.py:3 in f",
+        ),
         (Failure("proc", "p3", exit=Exit(signal=99)), "proc p3: signal 99"),
         (Failure("rank", "2 of replica 1", ranks=(2,), exit=Exit(code=1)), "rank 2 of replica 1: exit 1"),
         (Failure("proc", "p3", exit=Exit(error="no such file")), "proc p3: never started: no such file"),
