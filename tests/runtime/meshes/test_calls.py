@@ -235,7 +235,8 @@ async def test_what_follows_a_sync_message_that_waits_does_not_overtake_it(procs
         assert await second_sender.call_on.call_one(other, "noted") == [[]]
         await counter.open.call_one()
         assert await opened == "opened"
-        noted = await last
+        await last
+        noted = await other.noted.call_one()  # async, as the second, and behind it on the loop
     assert sorted(noted) == ["first", "second", "third"]
     assert noted.index("first") < noted.index("third")
 
