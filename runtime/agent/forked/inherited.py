@@ -39,6 +39,10 @@ class Inherited:
     path: tuple[str, ...]
 
 
+# What a proc would import for its first actor of a class that goes by value.
+_AT_FIRST_USE = ("cloudpickle", "_uuid")
+
+
 def inherit(module: str, modules: Sequence[str]) -> Inherited:
     """Imports what procs need, and `modules` as far as they are there.
 
@@ -53,7 +57,7 @@ def inherit(module: str, modules: Sequence[str]) -> Inherited:
     code = None if spec is None or spec.loader is None else spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
     if spec is None or code is None:
         raise ImportError(f"there is no module {module}")
-    for name in modules:
+    for name in (*_AT_FIRST_USE, *modules):
         if importlib.util.find_spec(name) is not None:
             importlib.import_module(name)
     torch = sys.modules.get("torch")
