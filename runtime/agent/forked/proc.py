@@ -49,7 +49,9 @@ def _prepare(request: Request, inherited: Inherited) -> None:
     take_image(plan.image)
     sys.argv = [inherited.spec.origin or inherited.module]
     sys.orig_argv = plan.argv
-    sys.path[:] = [plan.cwd, *plan.path, *inherited.path]
+    # As site does it, an entry of PYTHONPATH is not added again by a .pth file.
+    rest = [entry for entry in inherited.path if entry not in plan.path]
+    sys.path[:] = [plan.cwd, *plan.path, *rest]
     if plan.image.env.get(b"PYTHONFAULTHANDLER"):
         faulthandler.enable()
     mend(finders=False)  # it would write to much that is shared
