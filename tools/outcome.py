@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from ..runtime.mesh import format_ranks
@@ -31,6 +32,7 @@ def tail_bytes(ranks: int) -> int:
     return min(16_384, max(2_048, _READ_BYTES // max(1, ranks)))
 
 
+_HEADER = b"Traceback (most recent call last):"
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 # What `ranks` says too.
 _TOLD_BY_RANKS = re.compile(r"ranks? [\d,-]+ failed")
@@ -54,6 +56,10 @@ def describe_run(
     first = first_failure(failures)
     groups = group_failures(failures) if len(failures) > 1 else ()
     start, cold_because = _start(view.ranks)
+    untold = slices
+    if view.ended_at is not None and first is not None and first.failure is not None:
+        alike = groups[0].ranks if groups else (first.rank,)
+        untold = [_without_end(piece, first.failure) if piece.rank in alike else piece for piece in slices]
 
     def build(share: float) -> RunResult:
         """The result with all that has no natural bound cut to a share of its room."""
@@ -66,7 +72,7 @@ def describe_run(
         if len(groups) > len(shown):
             warnings.append(f"{len(groups) - len(shown)} more groups of ranks failed in other ways")
         tail_room = room(_TAIL_AFTER_FAILURE if first is not None else _TAIL)
-        tail = page_tail(slices, tail_room, f"read_run_output(run={view.run!r})")
+        tail = page_tail(untold, tail_room, f"read_run_output(run={view.run!r})")
         return RunResult(
             run=view.run,
             mesh=view.mesh,
@@ -112,6 +118,15 @@ def _by_itself(exit_: Exit) -> bool:
 def _rank_failure(rank: RankView, exit_: Exit, texts: Mapping[int, str], workspace: str) -> RankFailure:
     failure = parse_failure(texts.get(rank.rank, ""), workspace=workspace) if _by_itself(exit_) else None
     return RankFailure(rank.rank, rank.host, exit_, rank.ended_at, failure)
+
+
+def _without_end(piece: OutputSlice, failure: PythonFailure) -> OutputSlice:
+    """Without the traceback that ends it, which the first failure tells already; what led to it stays."""
+    start = piece.data.rfind(b"\n", 0, max(0, piece.data.rfind(_HEADER))) + 1
+    end = clean(piece.data[start:]).rstrip().rpartition("\n")[2]
+    if _HEADER not in piece.data or failure.exception not in end:
+        return piece
+    return replace(piece, data=piece.data[:start], next=piece.start + start)
 
 
 def _reason(view: RunView, limit: int) -> str:

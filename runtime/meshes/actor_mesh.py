@@ -230,7 +230,7 @@ class Endpoint:
             try:
                 values[rank] = outcome_of(outcome, self.where(rank))
             except MilkweedError as error:
-                errors[rank] = error
+                errors[rank] = error.with_traceback(None)  # of frames that are ours alone
         return ValueMesh(region, values, errors)
 
     def _only(self, outcomes: Sequence[Outcome]) -> Any:

@@ -186,10 +186,11 @@ class HostRun:
         self._say("rank_exited", rank, pid=member.child.pid if member.child else None, ending=member.exit)
         self._note_ends()
 
-    def failure(self) -> tuple[int, Exit] | None:
-        """The rank that failed first, else one that was ended; None where all that have ended did so well."""
-        ended = ((rank, one.exit) for rank, one in self._members.items() if one.exit and not one.exit.ok)
-        return self._first_failure or next(ended, None)
+    def failures(self) -> tuple[tuple[int, Exit], ...]:
+        """The ranks that did not end well: the first that failed, others that failed, those that we ended."""
+        ended = [(rank, one.exit) for rank, one in self._members.items() if one.exit and not one.exit.ok]
+        ended.sort(key=lambda one: (one != self._first_failure, one[1].ended_by is not None, one[0]))
+        return tuple(ended)
 
     def _note_failure(self, rank: int, ending: Exit) -> None:
         if self._first_failure is None and not ending.ok and ending.ended_by is None:

@@ -16,6 +16,7 @@ import anyio
 import anyio.abc
 
 from ..agent.context import HostContext
+from ..consequences import find_cause
 from ..errors import MilkweedError, NotFound
 from ..job_records import ReplicaPlan, attempt_id
 from ..records import EndReason, Exit, HostPlan, ReplicaNote
@@ -128,8 +129,10 @@ class Replica:
             tasks.start_soon(self._end_peers, run)
             await run.ended.wait()
             tasks.cancel_scope.cancel()
-        found = run.failure()
-        return self._failed(*found, _tail(run, found[0])) if found is not None else None
+        failures = run.failures()
+        tails = [_tail(run, rank) for rank, _ in failures]
+        cause = find_cause(tails)
+        return self._failed(*failures[cause], tails[cause]) if failures else None
 
     async def _start(self, attempt: int) -> HostRun:
         port = await self._runs.reserve_port()

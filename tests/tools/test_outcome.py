@@ -78,6 +78,16 @@ def test_the_first_failure_is_told_with_its_traceback() -> None:
     assert "train.py:4" in "\n".join(rest)
 
 
+def test_the_tail_says_what_led_to_a_failure_and_not_its_traceback_again() -> None:
+    view = run("failed", *(rank(number, "failed", at=5.0 + number, code=1) for number in range(2)))
+    outputs = {number: b"loss nan\n" + TRACEBACK.replace(b"%d", b"%d" % number) for number in range(2)}
+    result = outcome(view, outputs)
+    assert result.output_tail == "ranks 0-1:\nloss nan"
+    assert "train.py:4" in result.summary()
+    outputs[1] += b"cleaning up\n"
+    assert "rank 1 is bad" in outcome(view, outputs).output_tail
+
+
 def test_the_fields_come_in_the_order_in_which_they_help() -> None:
     view = run("failed", rank(0, "failed", code=3), rank(1, "failed", signal=9), reason="2 ranks failed")
     names = list(outcome(view, {0: b"x\n", 1: b"y\n"}).content())

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from ...runtime.consequences import is_consequence
 from ...runtime.records import EndReason, Exit
 from .alignment import NUMBER
 from .tracebacks import PythonFailure
@@ -22,11 +23,6 @@ _REASONS: dict[EndReason, str] = {
 }
 _OUT_OF_MEMORY = "likely out of memory: the kernel's oom_kill counter rose"
 _HEX = re.compile(r"\b(?=[0-9a-f]*\d)[0-9a-f]{8,}\b")
-# What a rank says when another one has gone: a consequence, though it may end before its cause does.
-_CONSEQUENCE = re.compile(
-    r"closed by peer|reset by peer|peer closed|Broken pipe|Connection refused|remote process exited"
-    r"|DistNetworkError|DistStoreError|ConnectionResetError|BrokenPipeError|EOFError"
-)
 _CONSEQUENCE_WINDOW_S = 10.0
 
 
@@ -109,7 +105,7 @@ def _when(one: RankFailure) -> tuple[float, int]:
 
 
 def _is_consequence(one: RankFailure) -> bool:
-    return one.failure is not None and _CONSEQUENCE.search(str(one.failure)) is not None
+    return one.failure is not None and is_consequence(str(one.failure))
 
 
 def group_failures(failures: Iterable[RankFailure]) -> tuple[FailureGroup, ...]:

@@ -17,7 +17,7 @@ _LIBRARY = re.compile(
 _NATIVE = re.compile(r"\.so(?:\.[\d.]+)?$|^\[|^$")
 # A path has few and short parts: bounds that keep the search linear.
 _SCRIPT = re.compile(r"(?:/[^\s:\"'/]{1,255}){0,12}/hosts/\d{1,6}/runs/run-\w{1,20}/script(?![\w./-])")
-_PACKAGE = re.compile(r".*/(?:(?:site|dist)-packages|lib(?:64)?/python3[\d.]*)/")
+_PACKAGE = re.compile(r".*/(?:(?:site|dist)-packages|lib(?:64)?/python3[\d.]*)/|.*/(?=milkweed/runtime/)")
 
 
 def without_host(text: str) -> str:

@@ -103,6 +103,8 @@ async def test_every_rank_gives_its_value_over_relays(notes: ActorMesh) -> None:
 async def test_a_failing_rank_hides_no_other(notes: ActorMesh) -> None:
     values = await notes.fail_on.call(1, 4)
     assert values.ok() == {rank: rank for rank in (0, 2, 3, 5)}
+    places = {getattr(error, "place", "") for error in values.errors().values()}
+    assert {place.rpartition(":")[0] for place in places} == {"tests/runtime/meshes/tree_actors.py"}
     assert {rank: getattr(error, "cause", "") for rank, error in values.errors().items()} == {
         rank: f"notes.fail_on on rank {rank} raised ValueError: not on rank {rank}" for rank in (1, 4)
     }
