@@ -88,7 +88,7 @@ class MeshCall:
 
     def unanswered(self) -> tuple[str, ...]:
         """The procs that have not answered; any thread."""
-        return tuple(one.proc for at, one in enumerate(self._addresses) if at not in self._answered)
+        return tuple(one.proc for at, one in enumerate(self._addresses) if not self._answered[at])
 
     def _end(self, why: str) -> None:
         if not self._why:
