@@ -297,6 +297,15 @@ class Stuck(Actor):
         hashlib.pbkdf2_hmac("sha256", b"x", b"y", 200_000_000)
 
     @endpoint
+    def hold_the_gil(self, opened: str) -> None:
+        """Until somebody writes to that pipe: a call of C that keeps the lock of the interpreter."""
+        descriptor = os.open(opened, os.O_RDWR)
+        self.log.append("hold")
+        time.sleep(0.05)  # lets others have it once more, so that they see this
+        ctypes.PyDLL(None).read(descriptor, ctypes.create_string_buffer(1), 1)
+        os.close(descriptor)
+
+    @endpoint
     def logged_in_turn(self) -> list[str]:
         return self.log
 
@@ -359,6 +368,11 @@ class Dying(Actor):
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(3600)
         os.kill(os.getpid(), signal.SIGKILL)
+
+    @endpoint
+    async def answer_to_a_stopped_caller(self, caller: int, size: int) -> bytes:
+        os.kill(caller, signal.SIGSTOP)
+        return bytes(size)
 
     @endpoint
     def last_words(self, words: str) -> None:

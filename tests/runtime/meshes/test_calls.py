@@ -56,6 +56,20 @@ async def test_a_stream_gives_what_has_answered_while_others_have_not(procs: Pro
             await anext(stream)
 
 
+@pytest.mark.parametrize("late", [0, 1])
+async def test_a_call_under_way_names_the_procs_that_have_not_answered(procs: ProcMesh, late: int) -> None:
+    counters = await procs.spawn("counters", Counter)
+    proc = (await procs.health())[late].proc
+    with anyio.fail_after(DEADLINE_S):
+        await counters.slice(gpus=1 - late).open.call_one()
+        call = counters.wait_until_opened.call()
+        while call.waits_for().procs != (proc,):
+            await anyio.sleep(0.001)
+        await counters.slice(gpus=late).open.call_one()
+        await call
+    assert call.waits_for().procs == ()
+
+
 async def test_a_stream_tells_a_failure_in_its_place(procs: ProcMesh) -> None:
     failing = await procs.spawn("failing", Failing)
     outcomes = {point.rank: value async for point, value in failing.value_error.stream("no")}
@@ -110,6 +124,13 @@ async def test_several_meshes_share_a_host_and_only_the_stopped_one_ends(procs: 
         assert (await workers.rank.call()).values() == [0, 1]
         with pytest.raises(Conflict, match="mesh_stopped"):
             await loaders.spawn("more", Worker)
+
+
+async def test_procs_start_cold_where_that_is_asked_for() -> None:
+    for warm, start in ((True, "warm"), (False, "cold")):
+        procs = await this_host().spawn_procs(per_host={"gpus": 1}, warm=warm, output="keep")
+        assert procs.starts == {0: start}
+        await procs.stop(0.0)
 
 
 async def test_a_mesh_of_two_dimensions_is_sliced_by_name() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 
 import anyio
@@ -89,7 +90,10 @@ async def test_last_output_is_in_the_failure(procs: ProcMesh) -> None:
         async with procs.failures() as feed:
             with pytest.raises(Unavailable, match="its last output: out of luck"):
                 await dying.last_words.call_one("out of luck")
-            assert (await first(feed)).tail[-1] == "out of luck"
+            before = time.time()
+            failure = await first(feed)
+    assert failure.tail[-1] == "out of luck"
+    assert before - DEADLINE_S < failure.at <= time.time()
 
 
 async def test_calls_under_way_end_when_their_proc_is_killed_from_outside(procs: ProcMesh) -> None:
@@ -104,6 +108,25 @@ async def test_calls_under_way_end_when_their_proc_is_killed_from_outside(procs:
         found = [value async for _, value in stream]
     assert [getattr(error, "code", "") for error in errors.values()] == ["proc_lost"] * 2
     assert [one.error.code for one in found] == ["proc_lost"] * 2
+
+
+async def test_a_proc_killed_in_the_middle_of_its_answer_is_told(procs: ProcMesh) -> None:
+    dying = (await procs.spawn("dying", Dying)).slice(gpus=0)
+    worker = (await procs.spawn("workers", Worker)).slice(gpus=1)
+    answering, caller = procs.pids[0], procs.pids[1]
+    with anyio.fail_after(DEADLINE_S):
+        call = worker.call_on.call_one(dying, "answer_to_a_stopped_caller", caller, 64 * 1024 * 1024)
+        try:
+            while state_of(caller) != "T":
+                await anyio.sleep(0.001)
+            await dying.pid.call_one()  # by now the answer is sent, as far as the socket takes it
+            os.kill(answering, signal.SIGKILL)
+            await eventually(lambda: not alive(answering))
+        finally:
+            os.kill(caller, signal.SIGCONT)
+        with pytest.raises(ActorError, match="connection_lost"):
+            await call
+        assert await worker.pid.call_one() == caller
 
 
 async def test_a_proc_killed_while_its_actor_is_made_is_told(procs: ProcMesh) -> None:
@@ -170,6 +193,11 @@ async def test_the_death_of_the_agent_or_of_its_guard_is_a_lost_host_and_a_new_o
             again = await this_host().spawn_procs(per_host={"gpus": 1}, output="keep")
             assert await (await again.spawn("workers", Worker)).rank.call_one() == 0
             await again.stop(0.0)
+
+
+def state_of(pid: int) -> str:
+    with open(f"/proc/{pid}/stat") as file:
+        return file.read().rpartition(")")[2].split()[0]
 
 
 def parent_of(pid: int) -> int:
