@@ -110,7 +110,11 @@ def failure_in_words(failure: Failure, workspace: str = "") -> str:
     said = str(found) if found is not None else clip(_last_line(text), _LAST_LINE)
     if found is not None and found.file:
         said += f" ({found.file}:{found.line})"
-    line = f"{who}{exit_in_words(failure.exit)}" + (f": {said}" if said else "")
+    how = exit_in_words(failure.exit)
+    if found is not None and failure.exit.ended_by == "peer_failed":
+        # It raised what others lost their connection by, and was ended for that before it had left.
+        who, how = who.removesuffix(", "), ""
+    line = f"{who}{how}" + (f": {said}" if said else "")
     return " ".join(line.split())
 
 

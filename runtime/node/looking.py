@@ -61,7 +61,7 @@ def find_loops() -> dict[int, asyncio.AbstractEventLoop]:
 def user_tasks(
     loop: asyncio.AbstractEventLoop, *, without: frozenset[Any] = frozenset()
 ) -> list[ThreadStack]:
-    """The tasks of a loop that have a frame of the user's, the oldest first; at most 200.
+    """The tasks of a loop that have a frame of the user's or await a call, the oldest first; at most 200.
 
     Args:
         without: tasks that are told of elsewhere.
@@ -77,7 +77,7 @@ def task_stack(task: asyncio.Task[Any]) -> ThreadStack | None:
     if coroutine is None or getattr(coroutine, "cr_running", False):
         return None
     chain = _chain(coroutine)
-    if not any(is_users(frame.file) for frame in chain.frames):
+    if chain.waits is None and not any(is_users(frame.file) for frame in chain.frames):
         return None
     return ThreadStack(task.get_name(), chain.frames, waits=chain.waits)
 

@@ -58,6 +58,10 @@ def size(result: JobResult) -> int:
         (failed(1), "rank 1, exit 1: ValueError: bad layer (/w/train.py:3)"),
         (failed(0, ("some", "last words", "")), "rank 0, exit 1: last words"),
         (failed(0, (), Exit(signal=9)), "rank 0, SIGKILL"),
+        (
+            replace(failed(1), exit=Exit(signal=15, ended_by="peer_failed")),
+            "rank 1: ValueError: bad layer (/w/train.py:3)",
+        ),
         (failed(0, ("\x1b[31mred\x1b[0m",)), "rank 0, exit 1: red"),
         (
             replace(failed(0, (), Exit(error="command_not_found: no x")), ranks=()),

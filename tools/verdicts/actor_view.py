@@ -7,13 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from ...runtime.mesh import format_ranks
-from ...runtime.records import Frame, ProcessStacks, ThreadStack
+from ...runtime.records import CallWait, Frame, ProcessStacks, ThreadStack
 from .frames import is_library
 
 __all__ = ["as_user_sees", "name_procs", "proc_called", "shown_names", "with_names"]
 
 _PROC = "/milkweed/runtime/proc/"
 _RUNS_ENDPOINT = ("main_thread.py", "interruptible"), ("calls.py", "run"), ("calls.py", "run_async")
+_MOST_CALLS = 3
 _LOOP = "milkweed"
 _RUNS_LOOP = ("_run_once", "run_forever")
 
@@ -74,12 +75,12 @@ def as_user_sees(process: ProcessStacks) -> ProcessStacks:
 def _proc(process: ProcessStacks) -> ProcessStacks:
     inside = process.inside
     main = next((one for one in process.threads if one.main), process.threads[-1])
-    served = [call.stack for call in inside.calls if call.stack is not None] if inside else []
+    served = [_without_ours(call.stack) for call in inside.calls if call.stack is not None] if inside else []
     places = [
         replace(main, frames=_of_endpoint(main.frames), waits=inside.main if inside else None),
         *(replace(one, frames=_of_endpoint(one.frames)) for one in process.threads if one.thread == _LOOP),
         *served,
-        *(inside.tasks if inside else ()),
+        *(task for task in (inside.tasks if inside else ()) if _is_users(task)),
         *(one for one in process.threads if one is not main and one.thread != _LOOP and _is_users(one)),
     ]
     first, *others = [place for place in places if place.frames] or [replace(main, frames=())]
@@ -95,11 +96,28 @@ def _program(process: ProcessStacks) -> ProcessStacks:
     others = [one for one in process.threads if one is not main and _is_users(one)]
     own = next((at for at, frame in enumerate(main.frames) if not is_library(frame.file)), 0)
     in_loop = any(frame.function.rpartition(".")[2] in _RUNS_LOOP for frame in main.frames[:own])
-    if inside.tasks and in_loop:
-        task, *tasks = inside.tasks
-        main = replace(main, frames=(*task.frames, *main.frames[own:]), waits=task.waits)
-        return replace(process, threads=(main, *tasks, *others))
-    return replace(process, threads=(replace(main, waits=inside.main), *inside.tasks, *others))
+    tasks = [task for task in inside.tasks if _is_users(task)]
+    if not tasks or not in_loop:
+        return replace(process, threads=(replace(main, waits=inside.main), *tasks, *others))
+    # What a gather awaits has tasks of its own, without a frame of the user's.
+    gathered = [task.waits for task in inside.tasks if task.waits is not None and not _is_users(task)]
+    waits = tasks[0].waits or _together(gathered)
+    main = replace(main, frames=(*tasks[0].frames, *main.frames[own:]), waits=waits)
+    return replace(process, threads=(main, *tasks[1:], *others))
+
+
+def _together(waits: Sequence[CallWait]) -> CallWait | None:
+    """Several calls that are awaited at once, as one."""
+    calls = dict.fromkeys(one.call for one in waits)
+    procs = dict.fromkeys(proc for one in waits for proc in one.procs)
+    return CallWait(" and ".join(list(calls)[:_MOST_CALLS]), tuple(procs)) if calls else None
+
+
+def _without_ours(stack: ThreadStack) -> ThreadStack:
+    frames = list(stack.frames)
+    while frames and _PROC in frames[-1].file:
+        frames.pop()
+    return replace(stack, frames=tuple(frames))
 
 
 def _of_endpoint(frames: Sequence[Frame]) -> tuple[Frame, ...]:

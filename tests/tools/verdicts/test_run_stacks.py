@@ -99,10 +99,28 @@ def test_two_meshes_of_one_name_are_told_apart_by_their_tokens() -> None:
 def test_an_async_endpoint_is_where_it_awaits_though_the_main_thread_is_idle() -> None:
     fetch = Frame("Worker.fetch", "/w/data.py", 9)
     sleep = Frame("sleep", "/usr/lib/python3.11/asyncio/tasks.py", 649)
-    note = ServedNote("Worker.fetch", "task", "program", stack=ThreadStack("Task-7", (sleep, fetch)))
+    note = ServedNote(
+        "Worker.fetch", "task", "program", stack=ThreadStack("Task-7", (sleep, fetch, SERVED[2]))
+    )
     text = said(replace(idle(0), inside=Inside("n", None, (note,))))
     assert "workers 0 is in asyncio.sleep (data.py:9 Worker.fetch)" in text
-    assert "workers 0 (Worker.fetch, asyncio.sleep):" in text
+    assert text.endswith("workers 0 (Worker.fetch, asyncio.sleep):\n  data.py:9 Worker.fetch")
+
+
+def test_what_a_gather_awaits_is_said_though_its_tasks_have_no_frame_of_the_users() -> None:
+    waits = [CallWait(f"workers.{name}", (f"workers-1f2a3c-{rank}",)) for rank, name in enumerate(("a", "b"))]
+    bare = [
+        ThreadStack(
+            f"Task-{at}", (Frame("_wrap_awaitable", "/usr/lib/python3.11/asyncio/tasks.py", 694),), waits=one
+        )
+        for at, one in enumerate(waits, 2)
+    ]
+    main = controller().threads[0]
+    gathers = ThreadStack("Task-1", (MAIN,))
+    one = ProcessStacks(0, 0, 100, (main, LOOP), inside=Inside("program", tasks=(gathers, *bare)))
+    assert said(one).startswith(
+        "rank 0 is in a call of workers.a and workers.b on workers 0-1 (control.py:20 main)"
+    )
 
 
 def test_an_endpoint_that_keeps_its_loop_busy_is_shown() -> None:
