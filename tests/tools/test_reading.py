@@ -3,7 +3,7 @@
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from milkweed.runtime.records import OutputSlice
@@ -148,6 +148,8 @@ outputs_of_a_rank = st.lists(pieces_of_output, max_size=8).map(b"".join)
 
 
 @given(outputs_of_a_rank, st.integers(250, 9000))
+@example(b"\xc2\x9d" + b"x" * 5000, 250)
+@example(b"\x1bP" + b"x" * 5000, 300)
 @settings(deadline=None, max_examples=60)
 def test_pages_together_show_the_cleaned_output(output: bytes, max_bytes: int) -> None:
     _, shown = read_pages([output], max_bytes)

@@ -6,16 +6,17 @@ import re
 
 __all__ = ["clean", "finished_end", "part"]
 
+# A title that does not end is no title: what follows its first 2,000 characters is shown, however it is read.
 _ESCAPES = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours and cursor moves
-    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*(?:\x07|\x1b\\|\x9c)?"  # titles and links
-    r"|\x1b[PX^_][^\x1b\n]*(?:\x1b\\)?"  # device strings
+    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]{0,2000}(?:\x07|\x1b\\|\x9c)?"  # titles and links
+    r"|\x1b[PX^_][^\x1b\n]{0,2000}(?:\x1b\\)?"  # device strings
     r"|\x1b[ -/]*[0-~]"
 )
 # An escape that its output has not finished, or one that it has.
 _SPANS = re.compile(
-    r"(?P<open>(?:\x1b[ -/]*|(?:\x1b\[|\x9b)[0-?]*[ -/]*|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]*\x1b?"
-    r"|\x1b[PX^_][^\x1b\n]*\x1b?)\Z)|" + _ESCAPES.pattern
+    r"(?P<open>(?:\x1b[ -/]*|(?:\x1b\[|\x9b)[0-?]*[ -/]*|(?:\x1b\]|\x9d)[^\x07\x1b\x9c\n]{0,2000}\x1b?"
+    r"|\x1b[PX^_][^\x1b\n]{0,2000}\x1b?)\Z)|" + _ESCAPES.pattern
 )
 _CONTROLS = re.compile(r"[\x00-\x07\x0b-\x1f\x7f-\x9f]")
 _DIRTY = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
