@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import InvalidArgument
 from ..extent import Extent, Point
@@ -17,8 +17,9 @@ from ..proc.main import place
 from ..proc_records import ProcSpec, SpawnProcs
 from ..region import Region
 from ..supervision import Restart
-from .crew import Crew, HostRef, Member
+from .crew import Crew
 from .following import print_line
+from .members import HostRef, Member
 from .owner import owner
 from .proc_mesh import ProcMesh
 from .shaped import Shaped
@@ -88,7 +89,6 @@ class HostMesh(Shaped):
         path = tuple(map(os.path.abspath, sys.path))
         request = SpawnProcs(here.id, (), sys.executable, os.getcwd(), path, warm, _own_run())
         supervise = getattr(current_instance(), "__supervise__", None)
-
         on_line = partial(print_line, name) if output == "print" else None if output == "keep" else output
 
         async def spawn() -> ProcMesh:
@@ -116,7 +116,7 @@ def _own_run() -> str:
     return os.environ.get("MILKWEED_RUN", "") if own is None else own.run
 
 
-def _variables(env: Environment | None, region: Region, rank: int) -> Mapping[str, Any]:
+def _variables(env: Environment | None, region: Region, rank: int) -> Mapping[str, str]:
     if env is None:
         return {}
     return dict(env(region.point(rank)) if callable(env) else env)

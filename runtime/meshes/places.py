@@ -11,8 +11,8 @@ from ..node import node
 from ..proc.main import place
 from ..region import Region
 from .attachment import Attachments
-from .crew import HostRef
 from .host_mesh import HostMesh
+from .members import HostRef
 from .owner import owner
 from .private_host import PrivateHost
 
