@@ -22,8 +22,8 @@ from .explaining import Explaining
 from .failures import Failures, Supervise, actor_failed, proc_ended, proc_stopped
 from .following import Follower, OnLine
 from .host_link import HostLost
+from .host_links import HostLinks
 from .members import Member, by_host
-from .owner import Owner
 from .restarting import Restarting
 from .spawned_actors import SpawnedActors, SpawnedMesh
 from .spawning import Spawner
@@ -39,7 +39,7 @@ class Crew:
     def __init__(
         self,
         here: Node,
-        owner: Owner,
+        links: HostLinks,
         name: str,
         region: Region,
         members: Sequence[Member],
@@ -55,7 +55,7 @@ class Crew:
         self._region = region
         self._policy = policy
         self._on_line = on_line
-        self._spawner = Spawner(here, owner, request, self._ended, self._told)
+        self._spawner = Spawner(here, links, request, self._ended, self._told)
         self._explaining = Explaining(here)
         self._actors = SpawnedActors(self.members, self._spawner.connection, self._explaining)
         self._restarting: Restarting | None = None

@@ -19,8 +19,8 @@ from ..region import Region
 from ..supervision import Restart
 from .crew import Crew
 from .following import print_line
+from .host_links import host_links
 from .members import HostRef, Member
-from .owner import owner
 from .proc_mesh import ProcMesh
 from .shaped import Shaped
 
@@ -64,11 +64,12 @@ class HostMesh(Shaped):
         hears of their failures.
 
         Args:
+            name: of the mesh; its procs are called after it.
             env: variables laid over those of the host, or what gives them for each point.
             restart: starts procs again that fail; None: a death is told, and the others go on.
+            warm: whether they may be forked with what the host has imported already.
             output: `print` passes on what procs print, as `[name rank] line`; `keep` leaves it in their
                 files; a function gets (rank, line), on the node's thread.
-            warm: whether they may be forked with what the host has imported already.
 
         Raises:
             InvalidArgument: dimensions that are none, or that the hosts have already.
@@ -92,7 +93,7 @@ class HostMesh(Shaped):
         on_line = partial(print_line, name) if output == "print" else None if output == "keep" else output
 
         async def spawn() -> ProcMesh:
-            crew = Crew(here, owner(), name, region, members, request, restart, supervise, on_line)
+            crew = Crew(here, host_links(), name, region, members, request, restart, supervise, on_line)
             await crew.spawn()
             return ProcMesh(crew, region)
 

@@ -18,8 +18,8 @@ from ..proc_records import ProcEvent, SpawnProcs
 from ..wire import WireFrame
 from .explaining import proc_lost
 from .host_link import HostLink, HostLost
+from .host_links import HostLinks
 from .members import HostRef, Member
-from .owner import Owner
 
 __all__ = ["Spawner"]
 
@@ -35,10 +35,12 @@ OnTold = Callable[[Member, str, tuple[Any, ...]], None]
 class Spawner:
     """`on_end` hears of each end of a proc that has started, once an attempt."""
 
-    def __init__(self, here: Node, owner: Owner, request: SpawnProcs, on_end: OnEnd, on_told: OnTold) -> None:
+    def __init__(
+        self, here: Node, links: HostLinks, request: SpawnProcs, on_end: OnEnd, on_told: OnTold
+    ) -> None:
         self.restarts = 0
         self._node = here
-        self._owner = owner
+        self._links = links
         self._request = request
         self._on_end = on_end
         self._on_told = on_told
@@ -78,7 +80,7 @@ class Spawner:
 
     def link(self, member: Member) -> HostLink:
         """The way to the agent of its host."""
-        return self._owner.link(member.host.name, member.host.socket)
+        return self._links.link(member.host.name, member.host.socket)
 
     def connection(self, member: Member) -> Connection:
         """

@@ -107,6 +107,7 @@ class Sender:
             self._count(tell)
 
     def released(self, tell: ServedCall) -> None:
+        """It has ended."""
         with self._lock:
             self._discount(tell)
         self.resume_if_few()
