@@ -8,7 +8,10 @@ from dataclasses import dataclass
 from .errors import ProtocolError
 from .wire import SAME_VERSION
 
-__all__ = ["ProcAddress", "address_of", "read_address"]
+__all__ = ["SYSTEM", "ProcAddress", "address_of", "read_address"]
+
+SYSTEM = ""
+"""The id of the actor that every proc has; a proc calls its owner so too."""
 
 _NAME = struct.Struct("!HH")
 

@@ -1,11 +1,11 @@
 """One peer on a socket: the handshake, calls in both directions, their replies and cancels.
 
-    connection = Connection(sock, loop, role="server", serve=desk.handle)
+    connection = Connection(sock, loop, role="server", handler=desk)
     connection.start()
-    call = connection.send_call(("files", "read"), pickled, on_reply)
+    call = connection.send_call(pickled, on_reply)
 
-It knows frames and call ids; what a call's body means is its handler's. What is
-not said to be for any thread belongs to the loop's.
+It knows frames and numbers of calls; what a call's body means is its handler's. What is not said to be for
+any thread belongs to the loop's.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from ..pickling import Pickled
 from ..wire import MAX_PAYLOAD, SAME_VERSION, WIRE_VERSION, Kind, WireFrame, decode_json, encode, encode_json
 from .channel import HIGH_WATER, Channel
 
-__all__ = ["HANDSHAKE_S", "Connection", "Handler", "OnReply"]
+__all__ = ["LOOK_AND_REPEAT", "Connection", "Handler", "OnReply"]
 
 logger = logging.getLogger(__name__)
 
-HANDSHAKE_S = 5.0
+_HANDSHAKE_S = 5.0
 _MOST_BEFORE_HELLO = 64 * 1024
-_LOOK_AND_REPEAT = "It may have had its effect: look (mesh_status, list_runs), then call again."
+LOOK_AND_REPEAT = "It may have had its effect: look (mesh_status, list_runs), then call again."
 
 OnReply = Callable[[WireFrame | MilkweedError], None]
 """Called on the loop's thread, once: with a RESULT or ERROR frame, or why there will be none. Before that it
@@ -57,7 +57,7 @@ class Connection:
         peer: str = "peer",
         max_payload: int = MAX_PAYLOAD,
         hello: dict[str, Any] | None = None,
-        handshake_s: float | None = HANDSHAKE_S,
+        handshake_s: float | None = _HANDSHAKE_S,
     ) -> None:
         self.peer = peer
         self.peer_hello: dict[str, Any] = {}
@@ -178,8 +178,9 @@ class Connection:
         self._channel.close()
 
     def lost(self) -> Unavailable:
+        """What calls fail with once it has ended."""
         return Unavailable(
-            "connection_lost", f"the connection to {self.peer} ended: {self.reason}", _LOOK_AND_REPEAT
+            "connection_lost", f"the connection to {self.peer} ended: {self.reason}", LOOK_AND_REPEAT
         )
 
     def _heard(self, frame: WireFrame) -> None:

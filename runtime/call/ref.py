@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 class Requests(Protocol):
-    """What carries a call: a connection."""
+    """What carries a call: a session."""
 
     async def request(
         self, actor: str, method: str, args: Any, kwargs: Any, deadline_s: float | None
@@ -25,15 +25,15 @@ class Requests(Protocol):
 class ActorRef(Generic[A]):
     """Somebody else's actor, called by message over one connection."""
 
-    def __init__(self, connection: Requests, name: str, cls: type[A], deadline_s: float | None) -> None:
-        self._connection = connection
+    def __init__(self, session: Requests, name: str, cls: type[A], deadline_s: float | None) -> None:
+        self._session = session
         self._name = name
         self._cls = cls
         self._deadline_s = deadline_s
 
     def within(self, deadline_s: float | None) -> ActorRef[A]:
         """The same actor with another deadline for its calls, in seconds; None waits for ever."""
-        return ActorRef(self._connection, self._name, self._cls, deadline_s)
+        return ActorRef(self._session, self._name, self._cls, deadline_s)
 
     async def call_one(
         self, method: Callable[Concatenate[A, P], Awaitable[T]], *args: P.args, **kwargs: P.kwargs
@@ -44,7 +44,5 @@ class ActorRef(Generic[A]):
             MilkweedError: what the endpoint raised; `connection_lost`, `deadline_exceeded` or
             `internal_error`.
         """
-        result: T = await self._connection.request(
-            self._name, method.__name__, args, kwargs, self._deadline_s
-        )
+        result: T = await self._session.request(self._name, method.__name__, args, kwargs, self._deadline_s)
         return result

@@ -15,18 +15,17 @@ from ..actor import Actor
 from ..errors import MilkweedError, ProtocolError, Unavailable
 from ..pickling import dumps, loads
 from ..wire import SAME_VERSION, Kind, WireFrame
-from .connection import Connection
+from .connection import LOOK_AND_REPEAT, Connection
 from .desk import Desk
 from .ref import ActorRef
 
-__all__ = ["DEFAULT_DEADLINE_S", "Session"]
+__all__ = ["Session"]
 
 logger = logging.getLogger(__name__)
 
 A = TypeVar("A", bound=Actor)
 
-DEFAULT_DEADLINE_S = 45.0
-_LOOK_AND_REPEAT = "It may have had its effect: look (mesh_status, list_runs), then call again."
+_DEADLINE_S = 45.0
 _MAX_PAYLOAD = 256 * 1024 * 1024
 
 
@@ -63,7 +62,7 @@ class Session:
 
     def actor(self, name: str, cls: type[A]) -> ActorRef[A]:
         """A reference to the peer's actor of that name; `cls` gives the endpoints' types."""
-        return ActorRef(self, name, cls, DEFAULT_DEADLINE_S)
+        return ActorRef(self, name, cls, _DEADLINE_S)
 
     def close(self) -> None:
         """Ends `run`; calls under way fail."""
@@ -121,7 +120,7 @@ class Session:
             raise Unavailable(
                 "deadline_exceeded",
                 f"{connection.peer} did not answer {actor}.{method} within {deadline_s:g} s",
-                _LOOK_AND_REPEAT,
+                LOOK_AND_REPEAT,
             ) from None
         finally:
             if connection.forget(call):

@@ -24,7 +24,7 @@ __all__ = ["accepted", "bind", "connect", "open_connection", "peer_uid", "serve"
 
 logger = logging.getLogger(__name__)
 
-DRAIN_S = 2.0
+_DRAIN_S = 2.0
 _LOOK_S = 2.0
 _BACKLOG = 1024
 _RETRY_S = 0.005
@@ -124,7 +124,7 @@ async def serve(
             task_status.started()
             if stop is not None:
                 await stop.wait()
-                with anyio.move_on_after(DRAIN_S):
+                with anyio.move_on_after(_DRAIN_S):
                     async with anyio.create_task_group() as draining:
                         for session in sessions:
                             draining.start_soon(session.drain)

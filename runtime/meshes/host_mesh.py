@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from secrets import token_hex
-from typing import Any, Literal
+from typing import Literal
 
 from ..errors import InvalidArgument
 from ..extent import Extent, Point
@@ -17,9 +17,10 @@ from ..proc.main import place
 from ..proc_records import ProcSpec, SpawnProcs
 from ..region import Region
 from ..supervision import Restart
-from .crew import Crew, HostRef, Member
+from .crew import Crew
 from .following import print_line
-from .owner import owner
+from .host_links import host_links
+from .members import HostRef, Member
 from .proc_mesh import ProcMesh
 from .shaped import Shaped
 
@@ -63,11 +64,12 @@ class HostMesh(Shaped):
         hears of their failures.
 
         Args:
+            name: of the mesh; its procs are called after it.
             env: variables laid over those of the host, or what gives them for each point.
             restart: starts procs again that fail; None: a death is told, and the others go on.
+            warm: whether they may be forked with what the host has imported already.
             output: `print` passes on what procs print, as `[name rank] line`; `keep` leaves it in their
                 files; a function gets (rank, line), on the node's thread.
-            warm: whether they may be forked with what the host has imported already.
 
         Raises:
             InvalidArgument: dimensions that are none, or that the hosts have already.
@@ -88,11 +90,10 @@ class HostMesh(Shaped):
         path = tuple(map(os.path.abspath, sys.path))
         request = SpawnProcs(here.id, (), sys.executable, os.getcwd(), path, warm, _own_run())
         supervise = getattr(current_instance(), "__supervise__", None)
-
         on_line = partial(print_line, name) if output == "print" else None if output == "keep" else output
 
         async def spawn() -> ProcMesh:
-            crew = Crew(here, owner(), name, region, members, request, restart, supervise, on_line)
+            crew = Crew(here, host_links(), name, region, members, request, restart, supervise, on_line)
             await crew.spawn()
             return ProcMesh(crew, region)
 
@@ -116,7 +117,7 @@ def _own_run() -> str:
     return os.environ.get("MILKWEED_RUN", "") if own is None else own.run
 
 
-def _variables(env: Environment | None, region: Region, rank: int) -> Mapping[str, Any]:
+def _variables(env: Environment | None, region: Region, rank: int) -> Mapping[str, str]:
     if env is None:
         return {}
     return dict(env(region.point(rank)) if callable(env) else env)

@@ -13,7 +13,7 @@ from ..pickling import Pickled, dumps
 from ..proc.serving import Serving
 from ..region import Region
 from .actor_mesh import ActorMesh, check_actor_class
-from .asking import ask
+from .spawned_actors import create
 
 __all__ = ["LocalProc", "this_proc"]
 
@@ -47,18 +47,7 @@ class LocalProc:
         connection = node().connection(self.address.socket, f"proc {self.address.proc}")
         # Arrays are copied: the actor's are its own though the caller shares its process.
         copies = [bytearray(buffer) for buffer in buffers]
-        await ask(
-            connection,
-            "",
-            "create",
-            actor_id,
-            name,
-            _REGION.point(0),
-            on_loop,
-            body,
-            *copies,
-            deadline_s=None,
-        )
+        await create(connection, actor_id, name, _REGION.point(0), on_loop, body, copies)
         return ActorMesh(name, actor_id, cls, _REGION, (self.address,))
 
 

@@ -11,9 +11,9 @@ from ..node import node
 from ..proc.main import place
 from ..region import Region
 from .attachment import Attachments
-from .crew import HostRef
+from .host_links import host_links
 from .host_mesh import HostMesh
-from .owner import owner
+from .members import HostRef
 from .private_host import PrivateHost
 
 __all__ = ["attach", "this_host"]
@@ -34,7 +34,7 @@ def this_host() -> HostMesh:
     if (mesh := _own_mesh()) is not None and mesh.here is not None:
         return attach().slice(hosts=mesh.here)
     own = node().part(PrivateHost, PrivateHost)
-    if not own.alive or owner().has_lost(own.ref.socket):
+    if not own.alive or host_links().has_lost(own.ref.socket):
         own.close()
         own = node().replace_part(PrivateHost, PrivateHost)
     return _only(own.ref)

@@ -17,7 +17,7 @@ from ..engines.embedded import host_command
 from ..errors import Unavailable
 from ..node import Node
 from ..schedulers.processes import HOST_MARK
-from .crew import HostRef
+from .members import HostRef
 
 __all__ = ["PrivateHost"]
 

@@ -18,8 +18,9 @@ from ..region import Region
 from ..supervision import Failure
 from .actor_mesh import ActorMesh, check_actor_class
 from .calling import Explain
-from .crew import Crew, SpawnedActors
+from .crew import Crew
 from .shaped import Shaped
+from .spawned_actors import SpawnedMesh
 from .value_mesh import ValueMesh
 
 __all__ = ["ProcMesh"]
@@ -73,7 +74,7 @@ class ProcMesh(Shaped):
         on_loop = all(is_async(cls, endpoint) for endpoint in endpoints_of(cls))
         procs = tuple(self.ranks)
         points: dict[int, Point] = {proc: region.point(rank) for rank, proc in enumerate(procs)}
-        spawned = SpawnedActors(f"{name}-{token_hex(4)}", name, points, on_loop, pickled)
+        spawned = SpawnedMesh(f"{name}-{token_hex(4)}", name, points, on_loop, pickled)
         errors = await self._crew.make_actors(spawned)
         if errors:
             ranks = {points[proc].rank: error for proc, error in errors.items()}
@@ -112,15 +113,11 @@ class ProcMesh(Shaped):
 
         It ends when the mesh is stopped.
         """
-        feed: Feed[Failure] = Feed()
-        self._crew.feeds.append(feed)
-        if self._crew.stopped:
-            feed.close()
+        feed = self._crew.failures.listen()
         try:
             yield feed
         finally:
-            self._crew.feeds.remove(feed)
-            feed.close()
+            self._crew.failures.ignore(feed)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise Conflict(

@@ -13,9 +13,9 @@ from ..tree import Plan, Routes, Trees
 from .calling import Explain, MeshCall, Outcome, to_follow
 from .tree_call import OnCombined, TreeCall, TreeTell
 
-__all__ = ["GATHER_S", "begin_call", "tell"]
+__all__ = ["AnyCall", "begin_call", "tell"]
 
-GATHER_S = 0.05
+_GATHER_S = 0.05
 _MOST_UNSENT = 256 * 1024 * 1024
 _MOST_OPEN = 128 * 1024
 
@@ -32,7 +32,7 @@ def begin_call(
     on_outcome: Callable[[int, Outcome], None],
     explain: Explain | None,
     *,
-    flush_s: float = GATHER_S,
+    flush_s: float = _GATHER_S,
     operation: bytes = b"",
     on_combined: OnCombined | None = None,
 ) -> list[AnyCall]:

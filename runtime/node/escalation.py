@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-from ..addresses import address_of
+from ..addresses import SYSTEM, address_of
 from ..call import Connection
 from ..pickling import dumps
 from ..supervision import Failure
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 
 
 class Escalation:
-    """One a node; on its loop."""
+    """One a node; on its loop, where nothing else is said."""
 
     def __init__(self, _here: Node) -> None:
         self._parent: Connection | None = None
@@ -37,11 +37,11 @@ class Escalation:
         self._listeners.append(listener)
 
     def tell_owner(self, method: str, *args: Any) -> bool:
-        """Sends our owner a message; False where there is none."""
+        """Sends our owner a message; False where there is none. Any thread."""
         if self._parent is None or self._parent.is_closed:
             return False
         body, buffers = dumps((args, {}))
-        self._parent.send_tell((address_of("", method) + body, buffers))
+        self._parent.send_tell((address_of(SYSTEM, method) + body, buffers))
         return True
 
     def escalate(self, failure: Failure) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ..call import Connection
 from ..errors import InvalidArgument, MilkweedError
 from ..node.interrupt import Interrupted
 from ..pickling import Pickled, dumps, loads
@@ -14,33 +16,37 @@ from ..tree import Inbox, Route, send_outcome
 from ..wire import Kind, WireFrame
 
 if TYPE_CHECKING:
-    from .actors import Actors, LiveActor, Sender
+    from .actor_table import LiveActor
     from .main_thread import MainThread
+    from .senders import Peer
+    from .turns import Turns
 
-__all__ = ["NumberedCall", "ServedCall"]
+__all__ = ["NumberedCall", "ServedCall", "refuse"]
+
+logger = logging.getLogger(__name__)
 
 
 class ServedCall:
     """Answered once. `actor` is the one called, `method` its endpoint; a tell is answered by nothing.
 
-    Its owner `actors` hears when a sync one begins, when it has ended, and of what is to end the process.
+    `turns` hears when a sync one begins, when it has ended, and of what is to end the process.
     """
 
     __slots__ = (
-        *("_actors", "_answered", "_lock", "actor", "call", "cancelled", "frame"),
-        *("is_async", "is_tell", "label", "method", "sender", "size", "task"),
+        *("_answered", "_lock", "_turns", "actor", "call", "cancelled", "frame"),
+        *("is_async", "is_tell", "label", "method", "peer", "size", "task"),
     )
 
     def __init__(
         self,
-        sender: Sender,
+        peer: Peer,
         frame: WireFrame,
         arguments: memoryview | bytes,
         actor: LiveActor,
         method: str,
-        actors: Actors,
+        turns: Turns,
     ) -> None:
-        self.sender = sender
+        self.peer = peer
         self.size = len(frame.body) + sum(map(len, frame.buffers))
         self.call = frame.call
         self.frame: tuple[memoryview | bytes, tuple[memoryview, ...]] | None = (arguments, frame.buffers)
@@ -51,7 +57,7 @@ class ServedCall:
         self.cancelled = False
         self.task: asyncio.Task[None] | None = None
         self.is_tell = frame.kind is Kind.TELL
-        self._actors = actors
+        self._turns = turns
         self._lock = threading.Lock()
         self._answered = self.is_tell
 
@@ -68,11 +74,11 @@ class ServedCall:
         except BaseException as error:
             self.fail(error)
             if isinstance(error, SystemExit | KeyboardInterrupt):
-                self._actors.leave(error)
+                self._turns.leave(error)
 
     def run(self, main: MainThread) -> None:
         """On the main thread."""
-        self._actors.started(self)
+        self._turns.started(self)
         try:
             args, kwargs = self._arguments()
             function = getattr(self.actor.instance, self.method)
@@ -86,7 +92,7 @@ class ServedCall:
         except BaseException as error:
             self.fail(error)
             if isinstance(error, SystemExit | KeyboardInterrupt):
-                self._actors.leave(error)
+                self._turns.leave(error)
 
     def answer(self, value: Any) -> None:
         """The endpoint returned it; whatever keeps it from crossing is the answer in its place."""
@@ -95,12 +101,12 @@ class ServedCall:
                 self._reply(Kind.RESULT, dumps(value))
             except MilkweedError as error:
                 self._reply(Kind.ERROR, dumps(RemoteException.of(error)))
-        self._actors.done(self, None)
+        self._turns.done(self, None)
 
     def fail(self, error: BaseException) -> None:
         if not self.is_tell:
             self._reply(Kind.ERROR, dumps(RemoteException.of(error)))
-        self._actors.done(self, error if self.is_tell else None)
+        self._turns.done(self, error if self.is_tell else None)
 
     def drop_in_turn(self) -> None:
         """On the main thread: it was cancelled before it began, and has been answered."""
@@ -109,7 +115,7 @@ class ServedCall:
         """It was cancelled. Any thread, and once more."""
         self.frame = None
         self._reply(Kind.ERROR, dumps(None))
-        self._actors.done(self, None)
+        self._turns.done(self, None)
 
     def _reply(self, kind: Kind, pickled: Pickled) -> None:
         """The first one is sent.
@@ -123,7 +129,7 @@ class ServedCall:
                 self._answered = True
 
     def _send(self, kind: Kind, pickled: Pickled) -> None:
-        self.sender.connection.reply(kind, self.call, pickled)
+        self.peer.connection.reply(kind, self.call, pickled)
 
     def _arguments(self) -> tuple[Any, Any]:
         assert self.frame is not None
@@ -151,7 +157,7 @@ class NumberedCall(ServedCall):
     def begin(self, inbox: Inbox, number: int) -> None:
         """Must be called once, before anything else."""
         self.inbox, self.number = inbox, number
-        self.routes = [] if self.is_tell else [(self.sender.connection, self.call)]
+        self.routes = [] if self.is_tell else [(self.peer.connection, self.call)]
         inbox.add(self)
 
     def end(self) -> tuple[Route, ...]:
@@ -163,3 +169,11 @@ class NumberedCall(ServedCall):
     def _send(self, kind: Kind, pickled: Pickled) -> None:
         for route in self.inbox.finished(self, kind, pickled):
             send_outcome(route, kind, pickled)
+
+
+def refuse(connection: Connection, frame: WireFrame, error: MilkweedError) -> None:
+    """Answers a message that is no call here."""
+    if frame.kind is Kind.TELL:
+        logger.warning("%s", error)
+    else:
+        connection.reply(Kind.ERROR, frame.call, dumps(error))

@@ -88,12 +88,12 @@ class Control:
         running, busy = self._main.running, self._main.busy()
         if running is None or busy is None:
             return ()
-        sender = running.sender.source.origin if isinstance(running, ServedCall) else ""
+        sender = running.peer.sender.origin if isinstance(running, ServedCall) else ""
         return (ServedNote(running.label, "main", sender, round(busy[1], 3)),)
 
     @staticmethod
     def _note(call: ServedCall) -> ServedNote:
-        sender = call.sender.source.origin
+        sender = call.peer.sender.origin
         if call.task is None:
             return ServedNote(call.label, "waiting", sender)
         return ServedNote(call.label, "task", sender, stack=task_stack(call.task))

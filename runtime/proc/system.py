@@ -7,21 +7,22 @@ import logging
 from typing import Any
 
 from ..actor import Actor, endpoint
+from ..addresses import SYSTEM
 from ..call import Connection
 from ..errors import InvalidArgument
 from ..extent import Extent, Point
 from ..node import Escalation, node
 from ..pickling import loads
 from ..remote_error import RemoteException
-from .actors import Actors, LiveActor
+from .actor_table import LiveActor
+from .actors import Actors
 from .context import ActorContext
 from .main_thread import MainThread
 
-__all__ = ["SYSTEM", "System"]
+__all__ = ["System"]
 
 logger = logging.getLogger(__name__)
 
-SYSTEM = ""
 _HERE = Point(0, Extent(), 0)
 
 

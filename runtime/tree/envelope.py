@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..addresses import address_of
+from ..addresses import SYSTEM, address_of
 from ..errors import ProtocolError
 from ..pickling import Pickled
 from ..wire import SAME_VERSION, Kind, WireFrame
@@ -38,8 +38,8 @@ __all__ = [
 
 _ENVELOPE = struct.Struct("!QQQQ")
 _LENGTH = struct.Struct("!I")
-_NUMBERED = address_of("", "numbered")
-_RELAYED = address_of("", "relay")
+_NUMBERED = address_of(SYSTEM, "numbered")
+_RELAYED = address_of(SYSTEM, "relay")
 
 _ABOUT_NS = 10**9 * 10
 

@@ -16,7 +16,7 @@ import pytest
 from milkweed.runtime import ActorMesh, HostMesh, MeshError, ProcMesh, Restart, ValueMesh, this_host
 from milkweed.runtime.errors import ActorError, MilkweedError
 from milkweed.runtime.extent import Extent
-from milkweed.runtime.meshes.crew import HostRef
+from milkweed.runtime.meshes.members import HostRef
 from milkweed.runtime.node import node
 from milkweed.runtime.region import Region
 from milkweed.runtime.tree import Trees

@@ -7,11 +7,11 @@ import asyncio
 from ..node import Node, node
 from .host_link import HostLink
 
-__all__ = ["Owner", "owner"]
+__all__ = ["HostLinks", "host_links"]
 
 
-class Owner:
-    """One a node; on its loop."""
+class HostLinks:
+    """One a node; on its loop, where nothing else is said."""
 
     def __init__(self, here: Node) -> None:
         self._node = here
@@ -36,6 +36,6 @@ class Owner:
         return found[0]
 
 
-def owner() -> Owner:
-    """That of this process's node."""
-    return node().part(Owner, Owner)
+def host_links() -> HostLinks:
+    """Those of this process's node."""
+    return node().part(HostLinks, HostLinks)
