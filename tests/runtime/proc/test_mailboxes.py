@@ -29,10 +29,14 @@ def message(actor: str = "trainers", size: int = 1) -> Any:
     return SimpleNamespace(actor=SimpleNamespace(where=SimpleNamespace(actor_id=actor)), size=size)
 
 
+def join(sender: Sender, line: Any) -> None:
+    sender.connected(line)
+
+
 def sender_with(*lines: Line) -> Sender:
     sender = Sender("node")
     for line in lines:
-        sender.connected(line)  # type: ignore[arg-type]
+        join(sender, line)
     return sender
 
 
@@ -86,7 +90,7 @@ def test_all_connections_of_a_sender_are_not_read_from_many_messages_on_until_fe
     assert not own.is_read
     assert not relayed.is_read
     late = Line()
-    sender.connected(late)  # type: ignore[arg-type]
+    join(sender, late)
     assert not late.is_read
     for tell in tells[: MANY - FEW - 1]:
         sender.released(tell)
