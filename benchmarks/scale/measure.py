@@ -15,7 +15,7 @@ import anyio
 import psutil
 
 from benchmarks.runtime.procfs import memory_mib
-from milkweed.runtime import Actor, ActorMesh, attach, endpoint
+from milkweed.runtime import ActorMesh, attach
 from milkweed.runtime.addresses import address_of
 from milkweed.runtime.client import open_meshes
 from milkweed.runtime.meshes.sending import GATHER_S
@@ -28,6 +28,7 @@ from milkweed.runtime.tree import Answer, Header, Status, Trees
 from milkweed.runtime.tree.envelope import numbered, pack, relayed
 from milkweed.runtime.wire import Kind, encode
 
+from .actors import Echo
 from .model import MIB, Constants
 
 __all__ = ["measure"]
@@ -35,12 +36,6 @@ __all__ = ["measure"]
 _CALLS = 200
 _REST_S = 10.0
 _NEVER = 10**9
-
-
-class Echo(Actor):
-    @endpoint
-    async def echo(self, value: int) -> int:
-        return value
 
 
 async def measure(hosts: int, per_host: int) -> Constants:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import os
 import signal
+import statistics
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import anyio
 import pytest
@@ -55,6 +57,9 @@ async def test_many_hosts_are_called_lose_a_tenth_recover_and_leave_nothing(
         everywhere = attach(mesh.id)
         restart = Restart(max_restarts=hosts * each, backoff_s=0.01)
         procs = await everywhere.spawn_procs(per_host={"gpus": each}, restart=restart)
+        forked = [procs.pids[rank] for rank, start in procs.starts.items() if start == "warm"]
+        assert forked, procs.starts
+        assert statistics.fmean(map(pss_mib, forked)) < 12
         await a_tenth_of_procs_comes_back(procs, await procs.spawn("notes", Notes))
         assert await procs.stop(0.0) >= hosts * each
         await lost_hosts_hide_no_others(everywhere, each)
@@ -62,6 +67,11 @@ async def test_many_hosts_are_called_lose_a_tenth_recover_and_leave_nothing(
         await eventually(lambda: not of_mesh(mesh.id), within_s=30.0)
         await eventually(lambda: node().statistics()["connections"] <= before, within_s=30.0)
     assert node().part(Trees, Trees).statistics()["open"] == 0
+
+
+def pss_mib(pid: int) -> float:
+    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
 
 
 async def a_tenth_of_procs_comes_back(procs: ProcMesh, notes: ActorMesh) -> None:

@@ -40,13 +40,13 @@ async def test_what_was_asked_for_reaches_the_run(ask: Ask, mesh: FakeMesh) -> N
         env={"A": "b"},
         cwd="sub/dir",
         timeout_s=5,
-        options={"keep_going": True},
+        options={"keep_going": True, "warm": False},
     )
     request = mesh.held[result.run].request
     assert request is not None
     assert (request.argv, request.script, request.launcher) == ((), "echo hi | cat\n", "per_host")
     assert (request.ranks, request.env, request.cwd) == ("0-1", {"A": "b"}, "/ws/sub/dir")
-    assert (request.timeout_s, request.keep_going) == (5.0, True)
+    assert (request.timeout_s, request.keep_going, request.warm) == (5.0, True, False)
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import time
 
-from ..api import Actor, endpoint, spawn, start_procs, stop
+from ..api import spawn, start_procs, stop
+from ..idle import Idle
 from ..plan import Plan, Program, Row
 from ..procfs import memory_mib
 from . import spawn as spawning
 
 __all__ = ["Measured", "plans"]
-
-
-class Idle(Actor):
-    @endpoint
-    async def pid(self) -> int:
-        return os.getpid()
 
 
 class Measured(Program):

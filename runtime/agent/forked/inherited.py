@@ -39,8 +39,8 @@ class Inherited:
     path: tuple[str, ...]
 
 
-# What a proc would import for its first actor of a class that goes by value.
-_AT_FIRST_USE = ("cloudpickle", "_uuid")
+# What a proc would import for its first actor: of a class that goes by value, or beside `this_host`.
+_AT_FIRST_USE = ("cloudpickle", "_uuid", "milkweed.runtime.meshes")
 
 
 def inherit(module: str, modules: Sequence[str]) -> Inherited:

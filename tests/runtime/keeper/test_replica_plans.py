@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -84,6 +85,14 @@ def test_ranks_are_numbered_within_their_replica_and_know_the_job() -> None:
         "MILKWEED_REPLICAS": "4",
         "MILKWEED_LOCAL_SLOT": "3",
     }
+
+
+@pytest.mark.parametrize(("warm", "cold"), [(True, None), (False, "")])
+def test_replicas_that_are_to_start_cold_do(warm: bool, cold: str | None) -> None:
+    placement = Placement("run-b", Extent(hosts=1, gpus=2), ["10.0.0.1"], "/w", "/py", "/bin", cold=None)
+    request = replace(wanted(1, 2), warm=warm)
+    plan = plan_replica(request, "job-a", 0, Slot(0, 0, (0, 1)), placement)
+    assert [one.cold for one in plan.plan.processes] == [cold, cold]
 
 
 @given(st.data())

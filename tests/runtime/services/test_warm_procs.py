@@ -72,6 +72,17 @@ async def test_forked_procs_differ_in_what_is_random(owner: Owner) -> None:
         assert len(set(column)) == 2
 
 
+async def test_forked_procs_differ_in_the_random_values_of_what_was_imported_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILKWEED_WARM_MODULES", "numpy.random")
+    async with open_guarded(tmp_path) as host, open_owner(host) as owner:
+        started = await owner.spawn("a", "b", warm=True)
+        assert {one.start for one in started} == {"warm"}
+        code = "import sys; answer = sys.modules['numpy.random'].random()"
+        assert len({ask(one, code) for one in started}) == 2
+
+
 async def test_processes_of_a_forked_proc_work(owner: Owner) -> None:
     (one,) = await owner.spawn("a", warm=True)
     for method in ("fork", "spawn", "forkserver"):

@@ -158,6 +158,34 @@ async def test_imports_that_do_not_fit_a_fork_make_runs_cold_for_good(
     assert len(host.starters()) == (hows[0] == "warm")
 
 
+async def test_a_thread_that_begins_in_a_starter_makes_the_next_run_cold_and_another_starter(
+    host: WarmHost, env: dict[str, str]
+) -> None:
+    begins = "lambda *_: t.Thread(target=time.sleep, args=(99,), daemon=True).start()"
+    host.write({"lib/imported.py": f"import signal, threading as t, time\nsignal.signal(10, {begins})\n"})
+    await host.ready(env=env)
+    (starter,) = host.starters()
+    os.kill(starter, 10)
+    await until(lambda: len(os.listdir(f"/proc/{starter}/task")) == 2)
+    how, _ = await outcome(host, env)
+    assert how.startswith("cold: ")
+    await host.ready(env=env)
+    assert host.starters() != [starter]
+
+
+FAKE_TORCH = """
+class cuda:
+    def is_initialized():
+        return True
+"""
+
+
+async def test_a_gpu_context_that_an_import_makes_is_not_forked(tmp_path: Path) -> None:
+    async with open_warm(tmp_path, "torch", {"lib/torch.py": FAKE_TORCH}) as host:
+        with pytest.raises(AssertionError, match="importing torch has made a GPU context"):
+            await host.ready(env={"PYTHONPATH": str(tmp_path / "lib")})
+
+
 async def test_without_the_module_runs_are_cold(host: WarmHost) -> None:
     with pytest.raises(AssertionError, match="this interpreter has no imported"):
         await host.ready()
