@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from ..runtime.errors import InvalidArgument
 from ..runtime.records import RunRequest
@@ -15,6 +15,14 @@ from .results import RunResult
 from .run import RUN_SECONDS_MAX, WAIT_MAX_S, absolute, start_and_wait
 
 __all__ = ["run_controller"]
+
+
+class ProgramOptions(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    warm: bool = Field(
+        default=True, description="fork the program from a process that has imported, if one is ready"
+    )
 
 
 @tool("program", open_world=True)
@@ -33,6 +41,7 @@ async def run_controller(
         Field(gt=0, le=RUN_SECONDS_MAX, description="end the program after it"),
         Why("7 days at most"),
     ] = None,
+    options: ProgramOptions | None = None,
     wait_s: Annotated[
         float,
         Field(ge=0, le=WAIT_MAX_S, description="how long to wait for the end"),
@@ -55,5 +64,6 @@ async def run_controller(
         cwd=await absolute(found, cwd),
         timeout_s=timeout_s,
         attach=True,
+        warm=(options or ProgramOptions()).warm,
     )
     return await start_and_wait(call, found, request, wait_s)

@@ -18,7 +18,10 @@ LINES = ("spawn", "call", "fanout", "rate", "payload", "death", "stacks", "torch
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. Met is its `limit` (the least where `more` is better) or `times` better than Monarch."""
+    """One figure. Met is its `limit` (the least where `more` is better) or `times` better than Monarch.
+
+    `why` is what keeps it from that where it has been missed, told when it is.
+    """
 
     metric: str
     title: str
@@ -26,6 +29,7 @@ class Row:
     limit: float | None = None
     times: float | None = None
     more: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True, slots=True)

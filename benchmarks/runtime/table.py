@@ -27,7 +27,12 @@ def brief(figure: Figure) -> str:
 
 def _notes(figure: Figure) -> list[str]:
     reasons = [f"{side} could not be measured: {why}" for side, why in figure.failed.items()]
-    return [f"{figure.line}: {note}" for note in (figure.note, *reasons) if note]
+    missed = (
+        f"{figure.row.title} missed: {figure.row.why}"
+        if figure.verdict == "missed" and figure.row.why
+        else ""
+    )
+    return [f"{figure.line}: {note}" for note in (figure.note, missed, *reasons) if note]
 
 
 def _table(rows: Sequence[Sequence[str]]) -> None:

@@ -161,7 +161,7 @@ class MeshCall:
         return Unavailable(
             "uncancellable",
             f"{self._label} {self._why} and does not end: proc {proc} is stuck in native code or is stopped",
-            "Look at its stacks; stop its proc to end it.",
+            "Look at its stacks; end() of the slice of procs it is in ends it.",
         )
 
 

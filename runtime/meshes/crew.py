@@ -135,6 +135,16 @@ class Crew:
         self.failures.close()
         return sum(one for one in counts if isinstance(one, int))
 
+    async def end(self, ranks: Sequence[int], grace_s: float) -> int:
+        """Ends some procs, which no policy starts again; how many processes there were."""
+        counts = await asyncio.gather(
+            *(
+                self._spawner.link(group[0]).end(tuple(member.spec.proc for member in group), grace_s)
+                for group in by_host([self.members[rank] for rank in ranks])
+            )
+        )
+        return sum(counts)
+
     def _print_rest(self) -> None:
         """The program ends: what procs have printed by now is not lost."""
         if self._follower is not None and not self._stopping:

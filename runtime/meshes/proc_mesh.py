@@ -99,6 +99,16 @@ class ProcMesh(Shaped):
         """
         return node().start(self._crew.stop(grace_s))
 
+    def end(self, grace_s: float = 0.0) -> Future[int]:
+        """Ends only the procs held, whatever they are stuck in; the rest of the mesh goes on.
+
+        It is no failure, and no policy starts them again: calls of them are `proc_lost` from then on.
+
+        Returns:
+            How many processes there were.
+        """
+        return node().start(self._crew.end(tuple(self.ranks), grace_s))
+
     def health(self) -> Future[dict[int, ProcHealth]]:
         """How each rank's proc is, told by its host, whatever keeps it busy; within about two seconds."""
         return node().start(self._crew.health(tuple(self.ranks)))

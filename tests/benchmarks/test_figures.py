@@ -4,7 +4,7 @@ import pytest
 
 from benchmarks.runtime.figures import Figure, percentile, spread
 from benchmarks.runtime.plan import Row
-from benchmarks.runtime.table import row_of
+from benchmarks.runtime.table import row_of, show
 
 
 def figure(row: Row, ours=(), monarch=(), failed=None) -> Figure:
@@ -54,3 +54,11 @@ def test_percentiles_are_values_that_were_measured():
     values = [float(n) for n in range(101)]
     assert percentile(values, 99) == 99
     assert percentile([5.0], 99) == 5
+
+
+def test_a_target_that_was_missed_is_told_with_its_reason(capsys):
+    row = Row("s", "spawn", "s", limit=0.5, why="two cores are the bound")
+    show([figure(row, ours=(0.6,))])
+    assert "line: spawn missed: two cores are the bound" in capsys.readouterr().out
+    show([figure(row, ours=(0.4,))])
+    assert "two cores" not in capsys.readouterr().out

@@ -15,6 +15,10 @@ __all__ = ["Measured", "plans", "warmed"]
 
 _STARTER_READY_S = 30.0
 
+TWO_CORES = (
+    "32 processes fork, start three threads and make an actor, 15-20 ms of CPU each: two cores are the bound"
+)
+
 
 class Ready(Actor):
     def __init__(self, torch: bool) -> None:
@@ -76,7 +80,11 @@ def plans(*, quick: bool) -> list[Plan]:
     torch_ready = {"ours": {"MILKWEED_WARM_MODULES": "torch"}}
     found = []
     for procs, limit, times in ((1, None, None), (8, None, None), (32, 0.5, 9.2)):
-        rows = (Row("s", f"spawn {procs}, first reply; ours with torch imported", "s", limit, times),)
+        rows = (
+            Row(
+                "s", f"spawn {procs}, first reply; ours with torch imported", "s", limit, times, why=TWO_CORES
+            ),
+        )
         rounds = 2 if quick else 5 if procs == 32 else 10
         note = "ours has torch in every proc, Monarch has not"
         found.append(Plan(rows, rounds, {"procs": procs, "torch": False}, BOTH, torch_ready, note=note))

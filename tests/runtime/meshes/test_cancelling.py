@@ -181,3 +181,19 @@ async def test_a_flood_of_messages_is_held_back_and_bounded(doomed: ProcMesh, fu
             await counter.take.broadcast(data)
         assert await counter.add_in_turn.call_one(0) == count
         assert await worker.rss.call_one() - before < 64 * 1024 * 1024
+
+
+async def test_an_owner_ends_one_stuck_proc_and_the_rest_of_its_mesh_goes_on() -> None:
+    procs = await this_host().spawn_procs(per_host={"gpus": 2}, output="keep")
+    try:
+        stuck = await procs.spawn("stuck", Stuck)
+        with anyio.fail_after(DEADLINE_S):
+            call = stuck.slice(gpus=1).compute_in_c.call_one()
+            await stuck.slice(gpus=1).begun.call_one("compute")
+            assert await procs.slice(gpus=1).end() >= 1
+            assert await code_of(call) == "proc_lost"
+            outcomes = await stuck.mark.call()
+            assert list(outcomes.ok()) == [0]
+            assert (await procs.health())[0].state == "ok"
+    finally:
+        await procs.stop(0.0)
