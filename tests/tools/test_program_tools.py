@@ -57,7 +57,15 @@ async def test_a_python_program_becomes_a_run_of_one_process_that_is_attached(
     assert request is not None
     assert (request.argv, request.launcher, request.attach) == (argv, "single", True)
     assert (request.cwd, request.env, request.timeout_s) == ("/ws/sub", {"A": "b"}, 5.0)
+    assert request.warm
     assert result.state == "succeeded"
+
+
+async def test_a_program_starts_cold_where_that_is_asked_for(ask: Ask, mesh: FakeMesh) -> None:
+    result = await ask("run_controller", mesh="demo", script="print(1)", options={"warm": False})
+    request = mesh.held[result.run].request
+    assert request is not None
+    assert not request.warm
 
 
 async def test_the_text_of_a_program_is_taken_as_it_is(ask: Ask, mesh: FakeMesh) -> None:

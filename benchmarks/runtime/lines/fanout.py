@@ -13,7 +13,7 @@ __all__ = ["Measured", "plans"]
 
 _WARM_UP = 10
 
-EACH = "every proc wakes, unpickles, runs and answers, 100-180 us of CPU each: on two cores that is nearly all of it"
+EACH = "every proc wakes, unpickles, runs and answers: 100-180 us of CPU each, nearly all of it on two cores"
 
 
 class Measured(Program):
