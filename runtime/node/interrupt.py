@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 
-__all__ = ["Interrupted", "interrupt_thread", "take_back"]
+__all__ = ["Interrupted", "interrupt_thread"]
 
 
 class Interrupted(BaseException):
@@ -14,8 +14,3 @@ class Interrupted(BaseException):
 def interrupt_thread(ident: int) -> None:
     """Raises `Interrupted` in the thread; in blocking C code not before that returns."""
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), ctypes.py_object(Interrupted))
-
-
-def take_back(ident: int) -> None:
-    """What was not raised yet will not be."""
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(ident), None)
