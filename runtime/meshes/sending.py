@@ -15,7 +15,7 @@ from .tree_call import OnCombined, TreeCall, TreeTell
 
 __all__ = ["AnyCall", "begin_call", "tell"]
 
-_GATHER_S = 0.05
+GATHER_S = 0.05
 _MOST_UNSENT = 256 * 1024 * 1024
 _MOST_OPEN = 128 * 1024
 
@@ -32,7 +32,7 @@ def begin_call(
     on_outcome: Callable[[int, Outcome], None],
     explain: Explain | None,
     *,
-    flush_s: float = _GATHER_S,
+    flush_s: float = GATHER_S,
     operation: bytes = b"",
     on_combined: OnCombined | None = None,
 ) -> list[AnyCall]:
