@@ -58,7 +58,7 @@ class Crew:
         self._spawner = Spawner(here, links, request, self._ended, self._told)
         self._explaining = Explaining(here)
         self._actors = SpawnedActors(self.members, self._spawner.connection, self._explaining)
-        self._restarting: Restarting | None = None
+        self._supervising: asyncio.Task[None] | None = None
         self._follower: Follower | None = None
         self._forget_rest: Callable[[], None] = lambda: None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -90,15 +90,16 @@ class Crew:
             self._background(self._follower.run())
             self._forget_rest = self._node.before_close(self._print_rest)
         if self._policy is not None:
-            self._restarting = Restarting(
+            restarting = Restarting(
                 self._policy, self.name, self.members, self._spawner, self._actors, self.failures
             )
-            self._background(self._restarting.run())
+            self._supervising = self._background(restarting.run())
 
-    def _background(self, work: Coroutine[Any, Any, None]) -> None:
+    def _background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._node.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def make_actors(self, spawned: SpawnedMesh) -> dict[int, MilkweedError]:
         """Makes them; the errors by rank of those that could not be, and then there are none.
@@ -119,6 +120,9 @@ class Crew:
         self._stopping = True
         self._forget_rest()
         self._forget_rest = lambda: None
+        if self._supervising is not None:  # what it is just starting is taken back before the rest is ended
+            self._supervising.cancel()
+            await asyncio.wait((self._supervising,))
         counts = await asyncio.gather(
             *(
                 self._spawner.link(group[0]).end(tuple(member.spec.proc for member in group), grace_s)
@@ -128,8 +132,6 @@ class Crew:
         )
         if self._follower is not None:
             await self._follower.finish()
-        if self._restarting is not None:
-            self._restarting.stop()
         for task in tuple(self._tasks):
             task.cancel()
         self.failures.close()

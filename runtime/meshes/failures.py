@@ -30,7 +30,7 @@ __all__ = [
 logger = logging.getLogger(__name__)
 
 Supervise = Callable[[Failure], Any]
-Background = Callable[[Coroutine[Any, Any, None]], None]
+Background = Callable[[Coroutine[Any, Any, None]], object]
 """Runs a coroutine in a task that ends with the mesh."""
 
 

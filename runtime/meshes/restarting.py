@@ -43,10 +43,6 @@ class Restarting:
         """Returns when nothing is alive and nothing is to be started."""
         await self._supervisor.run()
 
-    def stop(self) -> None:
-        """Starts none again."""
-        self._supervisor.stop()
-
     async def _live(self, name: str, attempt: int, started: Callable[[], None]) -> Failure | None:
         """One attempt of a proc; the first one is up already."""
         member = self._members[int(name)]

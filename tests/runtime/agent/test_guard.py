@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -54,7 +55,8 @@ async def test_a_killed_agent_leaves_nothing(tmp_path: Path) -> None:
         os.kill(host.agent, signal.SIGKILL)
         assert await ended(host.guard) == 128 + signal.SIGKILL
         assert marked(host.mesh) == {}
-    assert "ended 3 processes that the agent left" in (tmp_path / "guard.log").read_text()
+    # Those three, and a child that the agent's starter had just forked to settle, or none.
+    assert re.search("ended [34] processes that the agent left", (tmp_path / "guard.log").read_text())
 
 
 async def test_a_killed_guard_makes_the_agent_end_everything(tmp_path: Path) -> None:
