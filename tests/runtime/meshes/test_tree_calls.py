@@ -88,7 +88,8 @@ async def notes(procs: ProcMesh) -> AsyncIterator[ActorMesh]:
 
 
 async def begun(actors: ActorMesh, count: int = 1) -> None:
-    """Returns when `wait` has begun that often on every rank."""
+    """Returns when `wait` has begun that often on every rank, and tasks that await it here have begun too."""
+    await asyncio.sleep(0)  # an answer may be there before it is awaited, and then nothing else gets its turn
     with direct_calls():
         while any(began < count for began, _ in (await actors.counts.call()).ok().values()):
             await asyncio.sleep(0.005)
@@ -256,8 +257,11 @@ async def test_a_cancel_ends_the_call_on_every_rank(notes: ActorMesh) -> None:
     task = asyncio.ensure_future(awaited(notes.wait.call()))
     await begun(notes)
     task.cancel()
-    while (await notes.counts.call()).values() != [(1, 1)] * RANKS:
-        await asyncio.sleep(0.005)
+    counts: list[tuple[int, int]] = []
+    with anyio.move_on_after(8):
+        while (counts := (await notes.counts.call()).values()) != [(1, 1)] * RANKS:
+            await asyncio.sleep(0.005)
+    assert counts == [(1, 1)] * RANKS
 
 
 async def test_a_deadline_reaches_ranks_behind_a_relay_that_is_stopped() -> None:
