@@ -122,6 +122,10 @@ class Index:
     def close(self) -> None:
         self._db.close()
 
+    def is_there(self) -> bool:
+        """False once its file was removed: nobody will ever read what is written."""
+        return self._path.exists()
+
     def _execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         try:
             return self._db.execute(statement, values)

@@ -1,11 +1,45 @@
 """What every test may use."""
 
+import faulthandler
 import os
+from collections.abc import Generator
 
 import pytest
 
 # Tests of starters ask for them.
 os.environ.pop("MILKWEED_WARM_MODULES", None)
+
+
+# Beyond a test's own timeout, which raises in the main thread: nobody hears of it in native code, in a
+# callback of an event loop, or where the end of a loop waits for the very task that hangs.
+_TOO_LONG_S = 60.0
+_BETWEEN_TESTS_S = 300.0
+_stderr = pytest.StashKey[int]()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_stderr] = os.dup(2)  # before output is captured
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    faulthandler.cancel_dump_traceback_later()
+    os.close(config.stash[_stderr])
+
+
+def _end_later(config: pytest.Config, seconds: float) -> None:
+    faulthandler.dump_traceback_later(seconds, exit=True, file=config.stash[_stderr])
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """What hangs for good ends this process, after the stacks of all its threads: the other tests go on."""
+    marker = item.get_closest_marker("timeout")
+    limit = marker.args[0] if marker else item.config.getvalue("timeout") or item.config.getini("timeout")
+    _end_later(item.config, float(limit) + _TOO_LONG_S)
+    try:
+        return (yield)
+    finally:
+        _end_later(item.config, _BETWEEN_TESTS_S)
 
 
 @pytest.fixture(scope="session")

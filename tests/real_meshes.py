@@ -8,10 +8,14 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import anyio
+
 from milkweed.runtime.client import Meshes, open_meshes
 from milkweed.runtime.paths import Places
 
 __all__ = ["open_places", "open_real_meshes"]
+
+_RELEASE_S = 60.0
 
 
 @contextmanager
@@ -28,8 +32,11 @@ def open_places() -> Iterator[Places]:
 
 @asynccontextmanager
 async def open_real_meshes(places: Places) -> AsyncIterator[Meshes]:
-    """The client; whatever mesh a test leaves is released."""
+    """The client; whatever mesh a test leaves is released, also by a test that fails."""
     async with open_meshes(places) as opened:
-        yield opened
-        for view in await opened.list():
-            await (await opened.get(view.mesh)).release()
+        try:
+            yield opened
+        finally:
+            with anyio.CancelScope(shield=True), anyio.fail_after(_RELEASE_S):
+                for view in await opened.list():
+                    await (await opened.get(view.mesh)).release()

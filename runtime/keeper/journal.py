@@ -27,9 +27,9 @@ class Journal:
         self._pending[key] = entry
         self.flush()
 
-    async def drain(self) -> None:
-        """Returns when the index has everything, however long its disk is full."""
-        while not self.flush():  # noqa: ASYNC110 - a disk tells nobody of its room
+    async def drain(self, index_there: Callable[[], bool]) -> None:
+        """Returns when the index has everything, however long its disk is full, or when it was removed."""
+        while not self.flush() and index_there():  # noqa: ASYNC110 - a disk tells nobody of its room
             await anyio.sleep(_RETRY_S)
 
     def flush(self) -> bool:

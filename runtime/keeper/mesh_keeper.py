@@ -80,7 +80,7 @@ class MeshKeeper(Actor):
             group.start_soon(self._keep_hosts, group)
             await self._given_back.wait()
             # Until the index has it, we are the only ones who know that the mesh is released.
-            await self._journal.drain()
+            await self._journal.drain(self._index.is_there)
             self.released.set()
             group.cancel_scope.cancel()
 

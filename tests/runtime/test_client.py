@@ -434,6 +434,17 @@ async def test_removed_sockets_are_made_again(places: Places, tmp_path: Path) ->
             await again.release()
 
 
+async def test_a_mesh_whose_directories_are_removed_ends_with_its_keeper(
+    places: Places, tmp_path: Path
+) -> None:
+    async with open_meshes(places) as meshes:
+        mesh = await meshes.allocate(spec(tmp_path))
+        await pids_of(mesh, (await mesh.start_run(RunRequest(SLEEP))).run)
+    shutil.rmtree(places.state)
+    shutil.rmtree(places.runtime)
+    await eventually(lambda: not of_mesh(mesh.id) and not keeper_of(mesh.id), within_s=60)
+
+
 @pytest.mark.parametrize("victim", ["agent", "guard", "both"])
 async def test_a_killed_host_is_told_and_its_ranks_are_reaped_and_others_unharmed(
     mesh: Mesh, victim: str
