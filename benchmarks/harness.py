@@ -226,7 +226,9 @@ def serve_parameters(root: Path, env: Mapping[str, str] = MappingProxyType({})) 
     ours = {name: value for name, value in os.environ.items() if not name.startswith("MILKWEED_")}
     places = {"MILKWEED_STATE_DIR": str(root / "state"), "MILKWEED_RUNTIME_DIR": str(root / "run")}
     command = str(Path(sys.executable).with_name("milkweed"))
-    return StdioServerParameters(command=command, args=["serve"], env={**ours, **places, **env}, cwd=root)
+    quiet = {"MILKWEED_WARM_MODULES": ""}  # starters would import torch beside whatever is measured
+    words = {**ours, **quiet, **places, **env}
+    return StdioServerParameters(command=command, args=["serve"], env=words, cwd=root)
 
 
 def empty_server() -> StdioServerParameters:

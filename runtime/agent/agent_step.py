@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 
 import anyio
 
 from .forked import ForkedStarter, Step, fork_starter
 from .forked.inherited import Inherited
-from .main import run_agent, warm_modules
+from .main import run_agent
+from .warm_modules import modules_of_procs
 
 __all__ = ["PROC_COMMAND", "agent_step"]
 
@@ -18,7 +20,7 @@ PROC_COMMAND = ("-m", "milkweed.runtime.proc")
 
 def agent_step(config_file: Path, inherited: Inherited | None = None) -> Step | None:
     """Serves one host until it ends. In a process that its starter forks: returns at once what that is."""
-    forked = fork_starter(PROC_COMMAND, warm_modules(), inherited)
+    forked = fork_starter(PROC_COMMAND, modules_of_procs(os.environ), inherited)
     if not isinstance(forked, ForkedStarter):
         return forked
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")

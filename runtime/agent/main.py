@@ -32,8 +32,9 @@ from .forked import ForkedStarter
 from .lease import LeaseHolder
 from .parent import watch_guard
 from .spool import Spool
+from .warm_modules import modules_of_procs, modules_of_runs
 
-__all__ = ["run_agent", "warm_modules"]
+__all__ = ["run_agent"]
 
 logger = logging.getLogger(__name__)
 
@@ -58,11 +59,12 @@ async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> N
             spool=spool,
         )
         context.temporary.mkdir(mode=0o700, exist_ok=True)
-        modules = warm_modules()
         async with (
-            Runs.open(context, warm_modules=modules) as runs,
+            Runs.open(context, warm_modules=modules_of_runs(os.environ)) as runs,
             Replicas.open(context, runs) as replicas,
-            Procs.open(context, Path(config.socket), modules=modules, forked=forked) as procs,
+            Procs.open(
+                context, Path(config.socket), modules=modules_of_procs(os.environ), forked=forked
+            ) as procs,
         ):
             host = Host(context, lease, replicas, procs)
             services = (host, runs, replicas, procs, Files(context), Stacks(context, runs, procs))
@@ -82,15 +84,6 @@ async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> N
                 await serve(Path(config.socket), actors, role="agent", stop=host.ending)
                 group.cancel_scope.cancel()
     spool.close()
-
-
-def warm_modules() -> tuple[str, ...]:
-    """What starters import; without any, as by default, every run starts cold.
-
-    A starter holds what it has imported for the life of its host (some 200 MB for torch), and each simulated
-    host has its own: a price that a user chooses to pay.
-    """
-    return tuple(filter(None, os.environ.get("MILKWEED_WARM_MODULES", "").split(",")))
 
 
 async def _terminated() -> None:

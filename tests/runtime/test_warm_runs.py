@@ -18,8 +18,8 @@ CODE = "import sys, torch; print('torch' in sys.modules, float(torch.ones(2).sum
 
 
 @pytest.fixture(autouse=True)
-def _with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILKWEED_WARM_MODULES", "torch")
+def _as_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MILKWEED_WARM_MODULES")
 
 
 async def run(mesh: Mesh, *command: str, warm: bool = True, **more: str) -> RunView:

@@ -26,8 +26,8 @@ import anyio.lowlevel
 
 from .. import guard
 from ..agent_step import PROC_COMMAND, agent_step
-from ..main import warm_modules
 from ..ptree import read_process
+from ..warm_modules import modules_of_procs
 from .image import image_of, take_image
 from .inherited import Inherited, inherit, settle
 from .steps import Step, run_steps
@@ -41,7 +41,7 @@ def main() -> None:
     orders = [json.loads(line) for line in sys.stdin]
     try:
         _import_late_parts()
-        inherited = inherit(PROC_COMMAND[1], warm_modules())
+        inherited = inherit(PROC_COMMAND[1], modules_of_procs(os.environ))
         settle()
         _try_out()
     except Exception as error:

@@ -5,6 +5,7 @@ python -m tests.runtime.agent.harness DIRECTORY SOCKET MESH [CAP_BYTES]
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -15,9 +16,9 @@ from milkweed.runtime.agent.capping import CapPolicy, OutputCap
 from milkweed.runtime.agent.children import open_children
 from milkweed.runtime.agent.context import HostContext
 from milkweed.runtime.agent.forked import ForkedStarter, Step, fork_starter, run_steps
-from milkweed.runtime.agent.main import warm_modules
 from milkweed.runtime.agent.parent import watch_guard
 from milkweed.runtime.agent.spool import Spool
+from milkweed.runtime.agent.warm_modules import modules_of_procs, modules_of_runs
 from milkweed.runtime.call import serve
 from milkweed.runtime.services.procs import Procs
 from milkweed.runtime.services.runs import Runs
@@ -27,7 +28,7 @@ STAND_IN = ("-m", "tests.runtime.stand_in_proc")
 
 
 def start(*words: str) -> Step | None:
-    forked = fork_starter(STAND_IN, warm_modules())
+    forked = fork_starter(STAND_IN, modules_of_procs(os.environ))
     if not isinstance(forked, ForkedStarter):
         return forked
     directory, socket, mesh, *cap = words
@@ -36,13 +37,16 @@ def start(*words: str) -> Step | None:
 
 
 async def main(forked: ForkedStarter, directory: Path, socket: Path, mesh: str, cap: int = 64 << 20) -> None:
-    modules = warm_modules()
     spool = Spool(directory / "spool.jsonl")
     async with open_children() as children:
         context = HostContext(mesh, 0, "host-0", "127.0.0.1", directory, str(directory), children, spool)
         async with (
-            Runs.open(context, OutputCap(CapPolicy(cap, cap // 8)), warm_modules=modules) as runs,
-            Procs.open(context, socket, modules=modules, forked=forked, command=STAND_IN) as procs,
+            Runs.open(
+                context, OutputCap(CapPolicy(cap, cap // 8)), warm_modules=modules_of_runs(os.environ)
+            ) as runs,
+            Procs.open(
+                context, socket, modules=modules_of_procs(os.environ), forked=forked, command=STAND_IN
+            ) as procs,
             anyio.create_task_group() as tasks,
         ):
             stop = anyio.Event()
