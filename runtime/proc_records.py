@@ -15,6 +15,7 @@ from .codec import from_json, to_json
 from .records import Exit
 
 __all__ = [
+    "LARGE_MODULES",
     "PROC_VARIABLE",
     "ProcEvent",
     "ProcHealth",
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 PROC_VARIABLE = "MILKWEED_PROC"
+# Modules whose import takes so long that procs are to find them imported, where their owner has them.
+LARGE_MODULES = ("torch",)
 
 ProcState = Literal["ok", "busy", "blocked", "holds_gil", "stopped", "silent", "gone"]
 
@@ -47,7 +50,8 @@ class SpawnProcs:
     """Procs that one owner asks of one host.
 
     `python` is the owner's interpreter, `sys_path` what its modules are found by. With `warm` false they are
-    executed, never forked. `run` is the run that the owner belongs to, if it does.
+    executed, never forked. `run` is the run that the owner belongs to, if it does. `imported` are the
+    `LARGE_MODULES` that the owner has imported, with their files.
     """
 
     owner: str
@@ -57,6 +61,7 @@ class SpawnProcs:
     sys_path: tuple[str, ...] = ()
     warm: bool = True
     run: str = ""
+    imported: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

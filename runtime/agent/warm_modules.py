@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-__all__ = ["VARIABLE", "modules_of_procs", "modules_of_runs"]
+__all__ = ["VARIABLE", "modules_of_procs", "modules_of_runs", "procs_may_bring_modules"]
 
 VARIABLE = "MILKWEED_WARM_MODULES"
 
@@ -24,6 +24,11 @@ def modules_of_procs(env: Mapping[str, str]) -> tuple[str, ...]:
     It imports at the agent's start, whether there will be procs that need torch or not.
     """
     return _names(env.get(VARIABLE, ""))
+
+
+def procs_may_bring_modules(env: Mapping[str, str]) -> bool:
+    """Whether that starter also imports, once, what an owner of procs has of `LARGE_MODULES`."""
+    return VARIABLE not in env
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from ..extent import Extent, Point
 from ..node import Future, node
 from ..proc.context import current_instance
 from ..proc.main import place
-from ..proc_records import ProcSpec, SpawnProcs
+from ..proc_records import LARGE_MODULES, ProcSpec, SpawnProcs
 from ..region import Region
 from ..supervision import Restart
 from .crew import Crew
@@ -88,7 +88,7 @@ class HostMesh(Shaped):
         ]
         here = node()
         path = tuple(map(os.path.abspath, sys.path))
-        request = SpawnProcs(here.id, (), sys.executable, os.getcwd(), path, warm, _own_run())
+        request = SpawnProcs(here.id, (), sys.executable, os.getcwd(), path, warm, _own_run(), _imported())
         supervise = getattr(current_instance(), "__supervise__", None)
         on_line = partial(print_line, name) if output == "print" else None if output == "keep" else output
 
@@ -115,6 +115,12 @@ def _own_run() -> str:
     """The run that this process is of, or the proc's owner; empty where there is none."""
     own = place()
     return os.environ.get("MILKWEED_RUN", "") if own is None else own.run
+
+
+def _imported() -> Mapping[str, str]:
+    """The large modules that this process has imported, with their files: procs will need them too."""
+    modules = {name: sys.modules.get(name) for name in LARGE_MODULES}
+    return {name: file for name, module in modules.items() if (file := getattr(module, "__file__", None))}
 
 
 def _variables(env: Environment | None, region: Region, rank: int) -> Mapping[str, str]:

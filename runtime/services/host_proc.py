@@ -106,6 +106,7 @@ class HostProc:
                 wanted=lambda: self.wanted,
                 cold=None if request.warm else "",
                 pass_fds=fds,
+                imported=request.imported,
             )
         if started is None:
             return False

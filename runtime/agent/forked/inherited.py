@@ -20,7 +20,7 @@ from ..hook_protocol import HOOK_DIRECTORY
 from ..starter.inside.milkweed_starter.files import Files
 from ..starter.inside.milkweed_starter.requests import count_threads
 
-__all__ = ["Inherited", "inherit", "settle"]
+__all__ = ["Inherited", "import_later", "inherit", "other_file", "settle"]
 
 _PACKAGE = Path(__file__).parents[2]
 
@@ -57,14 +57,39 @@ def inherit(module: str, modules: Sequence[str]) -> Inherited:
     code = None if spec is None or spec.loader is None else spec.loader.get_code(spec.name)  # type: ignore[attr-defined]
     if spec is None or code is None:
         raise ImportError(f"there is no module {module}")
-    for name in (*_AT_FIRST_USE, *modules):
+    _import((*_AT_FIRST_USE, *modules), files)
+    return Inherited(module, code, spec, files, _common_path())
+
+
+def import_later(inherited: Inherited, modules: Sequence[str]) -> None:
+    """Has children find these imported from now on.
+
+    Raises:
+        Exception: whatever an import raises; then this process is not fit to fork any more.
+    """
+    _import(modules, inherited.files)
+    _freeze()
+
+
+def other_file(module: str, file: str) -> str:
+    """Another file than this one that the module has come from, or would come from here; empty for none."""
+    known = sys.modules.get(module)
+    if known is not None:
+        found = getattr(known, "__file__", None)
+    else:
+        spec = importlib.util.find_spec(module)
+        found = None if spec is None else spec.origin
+    return "" if found == file else str(found)
+
+
+def _import(modules: Sequence[str], files: Files) -> None:
+    for name in modules:
         if importlib.util.find_spec(name) is not None:
             importlib.import_module(name)
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():
         raise RuntimeError("importing torch has made a GPU context")
     files.note_modules(set())
-    return Inherited(module, code, spec, files, _common_path())
 
 
 def settle() -> None:
@@ -80,6 +105,10 @@ def settle() -> None:
     # What is made at its first use is not to be made in each child.
     asyncio.new_event_loop().close()
     decode_place(encode_place(ProcPlace("", "", "", "", ("",), 0, 0)))
+    _freeze()
+
+
+def _freeze() -> None:
     gc.collect()
     gc.disable()  # what is freed from now on would leave holes in pages that children share
     gc.freeze()

@@ -9,7 +9,7 @@ import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import anyio
@@ -21,8 +21,8 @@ from ..starter.early import early_variables
 from ..starter.inside.milkweed_starter.requests import Request, count_threads, fork_all, receive, refuse_all
 from ..starter.interpreters import find_interpreter
 from ..starter.key import Key, WarmRequest
-from ..starter.starter import Stale, Starter
-from .inherited import Inherited, inherit, settle
+from ..starter.starter import FORK_S, Stale, Starter
+from .inherited import Inherited, import_later, inherit, other_file, settle
 from .plan import encode_plan
 from .proc import become_proc
 from .steps import Step
@@ -32,6 +32,7 @@ __all__ = ["ForkedStarter", "Forks", "fork_starter"]
 logger = logging.getLogger(__name__)
 
 _READY_S = 20.0
+_IMPORT_S = 120.0
 # A child of ours takes these by itself.
 _TAKEN = frozenset(("PYTHONPATH", "PYTHONUNBUFFERED", "PYTHONFAULTHANDLER"))
 # What an interpreter reads; the rest is read by what it may import.
@@ -40,13 +41,17 @@ _OF_PYTHON = ("PYTHON", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_TUNABLES", "HOME
 
 @dataclass(frozen=True, slots=True)
 class ForkedStarter:
-    """As the agent has it. `command` is what it forks, behind the interpreter."""
+    """As the agent has it. `command` is what it forks, behind the interpreter; `modules` are imported.
+
+    With `may_import` it also imports, once, what the owners of procs have imported.
+    """
 
     pid: int
     start_time: int
     channel: socket.socket
     command: tuple[str, ...]
     modules: tuple[str, ...]
+    may_import: bool
 
     def open(self, children: Children) -> Forks | None:
         """None where it has ended. Its channel is the block's of `children`, and ends with it."""
@@ -69,6 +74,8 @@ class Forks:
     def __init__(self, forked: ForkedStarter) -> None:
         self.starter: Starter | None = None
         self._forked = forked
+        self._modules = set(forked.modules)
+        self._importing = 0
         self._ready = False
         self._getting_ready = anyio.Lock()
 
@@ -80,12 +87,16 @@ class Forks:
             and request.argv[1:] == self._forked.command
             and not key.flags
             and _place(key.interpreter.path) == _place(sys.executable)
-            and self._early(request.env) == self._early(os.environ)
+            and self._early(request) == self._early(replace(request, env=os.environ))
         )
 
-    def _early(self, env: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-        early = (pair for pair in early_variables(env) if pair[0] not in _TAKEN)
-        return tuple(pair for pair in early if self._forked.modules or pair[0].startswith(_OF_PYTHON))
+    def _early(self, request: WarmRequest) -> tuple[tuple[str, str], ...]:
+        early = (pair for pair in early_variables(request.env) if pair[0] not in _TAKEN)
+        modules = self._modules or self._to_import(request)
+        return tuple(pair for pair in early if modules or pair[0].startswith(_OF_PYTHON))
+
+    def _to_import(self, request: WarmRequest) -> set[str]:
+        return set(request.imported) - self._modules if self._forked.may_import else set()
 
     async def fork(
         self,
@@ -103,11 +114,19 @@ class Forks:
             if not self._ready:
                 await starter.wait_ready(_READY_S)
                 self._ready = True
+        fresh = self._to_import(request)
+        self._importing += bool(fresh)
         try:
-            return await starter.fork(children, request, output, on_exit, wanted)
+            # Whatever is asked for while it imports waits for that.
+            within_s = _IMPORT_S if self._importing else FORK_S
+            child = await starter.fork(children, request, output, on_exit, wanted, within_s=within_s)
         except Stale:
             self.close()
             raise
+        finally:
+            self._importing -= bool(fresh)
+        self._modules |= fresh
+        return child
 
     def close(self) -> None:
         """It ends, once nobody waits for it."""
@@ -117,7 +136,11 @@ class Forks:
 
 
 def fork_starter(
-    command: tuple[str, ...], modules: Sequence[str], inherited: Inherited | None = None
+    command: tuple[str, ...],
+    modules: Sequence[str],
+    inherited: Inherited | None = None,
+    *,
+    may_import: bool = False,
 ) -> ForkedStarter | Step:
     """Forks it; returns a step in each process that it forks in its turn.
 
@@ -127,6 +150,7 @@ def fork_starter(
         command: `-m` and a module.
         modules: what procs find imported.
         inherited: where that has been imported already.
+        may_import: whether it may import more, once procs are wanted whose owner has that.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     pid = os.fork()
@@ -134,32 +158,27 @@ def fork_starter(
         try:
             ours.close()
             _keep_open(0, 1, 2, theirs.fileno())
-            request, found = _serve(theirs, command[1], modules, inherited)
+            if inherited is None:
+                inherited = inherit(command[1], modules)
+                settle()
+            request = _serve(theirs, inherited, may_import)
         except BaseException as error:
             _say(theirs, {"unfit": f"{type(error).__name__}: {error}"})
             os._exit(1)
-        return partial(become_proc, request, found)
+        return partial(become_proc, request, inherited)
     theirs.close()
     process = read_process(pid)
-    return ForkedStarter(pid, process.start_time if process else 0, ours, command, tuple(modules))
+    return ForkedStarter(pid, process.start_time if process else 0, ours, command, tuple(modules), may_import)
 
 
-def _serve(
-    channel: socket.socket, module: str, modules: Sequence[str], inherited: Inherited | None
-) -> tuple[Request, Inherited]:
+def _serve(channel: socket.socket, inherited: Inherited, may_import: bool) -> Request:
     """Returns in each child, with what it is to be."""
-    if inherited is None:
-        inherited = inherit(module, modules)
-        settle()
     _say(channel, {"ready": True})
     while True:
         requests = receive(channel)
         if count_threads() != 1:
             os._exit(1)
-        changed = inherited.files.changed()
-        if changed:
-            refuse_all(requests, changed)
-        mine = None if changed else fork_all(requests)
+        mine = _answer(requests, inherited, may_import)
         if mine is not None:
             break
         for request in requests:
@@ -168,7 +187,37 @@ def _serve(
     for request in requests:
         if request is not mine:
             request.close()
-    return mine, inherited
+    return mine
+
+
+def _answer(requests: list[Request], inherited: Inherited, may_import: bool) -> Request | None:
+    """Forks what is asked for; returns in each child, as `fork_all` does.
+
+    Raises:
+        Exception: an import raised.
+    """
+    changed = inherited.files.changed()
+    if changed:
+        refuse_all(requests, changed, stale=True)
+        return None
+    ready, waiting, fresh = [], [], set()
+    for request in requests:
+        imported = json.loads(request.message)
+        others = {name: other for name, file in imported.items() if (other := other_file(name, file))}
+        wrong = next((name for name in others if name in sys.modules), None)
+        missing = {name for name in imported if name not in sys.modules and name not in others}
+        if wrong is not None:
+            refuse_all([request], f"the owner has another {wrong} than {others[wrong]}", stale=False)
+        elif missing and may_import:
+            waiting.append(request)
+            fresh |= missing
+        else:
+            ready.append(request)
+    mine = fork_all(ready)
+    if mine is None and fresh:
+        import_later(inherited, sorted(fresh))
+        mine = fork_all(waiting)
+    return mine
 
 
 def _keep_open(*fds: int) -> None:

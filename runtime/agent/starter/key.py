@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from .command_line import Cold, PythonCommand, parse_command
 from .early import early_variables, sets_early
@@ -28,13 +29,17 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class WarmRequest:
-    """A run as a starter needs it. It inherits the descriptors `fds` under their numbers."""
+    """A run as a starter needs it. It inherits the descriptors `fds` under their numbers.
+
+    `imported` are modules that it would best find imported, with their files.
+    """
 
     key: Key
     argv: tuple[str, ...]
     env: Mapping[str, str]
     script: str | None
     fds: tuple[int, ...] = ()
+    imported: Mapping[str, str] = field(default_factory=dict)
 
 
 def key_of(command: PythonCommand, interpreter: Interpreter, env: Mapping[str, str], cwd: str) -> Key:
@@ -42,7 +47,11 @@ def key_of(command: PythonCommand, interpreter: Interpreter, env: Mapping[str, s
 
 
 def read_request(
-    argv: Sequence[str], env: Mapping[str, str], cwd: str, fds: Sequence[int] = ()
+    argv: Sequence[str],
+    env: Mapping[str, str],
+    cwd: str,
+    fds: Sequence[int] = (),
+    imported: Mapping[str, str] = MappingProxyType({}),
 ) -> WarmRequest:
     """What to ask a starter for; reads the program and looks at the interpreter.
 
@@ -58,4 +67,5 @@ def read_request(
     text = command.code if command.code is not None else read_program(command.script, cwd)
     if name := sets_early(text):
         raise Cold(f"the program itself sets {name}, which is read at import")
-    return WarmRequest(key_of(command, interpreter, env, cwd), tuple(argv), env, command.script, tuple(fds))
+    key = key_of(command, interpreter, env, cwd)
+    return WarmRequest(key, tuple(argv), env, command.script, tuple(fds), imported)

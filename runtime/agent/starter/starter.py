@@ -17,10 +17,10 @@ from ..hook_protocol import HOOK_DIRECTORY
 from .command_line import Cold
 from .key import Key, WarmRequest
 
-__all__ = ["Stale", "Starter"]
+__all__ = ["FORK_S", "Stale", "Starter"]
 
 INSIDE = Path(__file__).resolve().parent / "inside"
-_FORK_S = 10.0
+FORK_S = 10.0
 _MESSAGE = 64 * 1024
 # Of the process that a starter once served, not of those it will.
 _OF_ONE_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK")
@@ -112,6 +112,8 @@ class Starter:
         output: int,
         on_exit: OnExit,
         wanted: Callable[[], bool],
+        *,
+        within_s: float = FORK_S,
     ) -> Child | None:
         """A child that runs the request, or None when it was not `wanted` any more by the time it was there.
 
@@ -128,9 +130,10 @@ class Starter:
             payload = os.memfd_create("run", os.MFD_CLOEXEC)
             stack.callback(os.close, payload)
             _write_all(payload, self._encode(request))
-            await self._send([payload, output, theirs.fileno(), *request.fds])
+            message = json.dumps(dict(request.imported)).encode()
+            await self._send(message, [payload, output, theirs.fileno(), *request.fds])
             theirs.close()  # so that the end of the child is the end of the channel
-            answer = await _receive(ours, _FORK_S)
+            answer = await _receive(ours, within_s)
             if "pid" not in answer:
                 why = str(answer.get("refused", "the starter did not answer"))
                 raise Stale(why) if answer.get("stale", True) else Cold(why)
@@ -148,10 +151,10 @@ class Starter:
         """Lets it end."""
         self._channel.close()
 
-    async def _send(self, fds: list[int]) -> None:
+    async def _send(self, message: bytes, fds: list[int]) -> None:
         while True:
             try:
-                socket.send_fds(self._channel, [b"fork"], fds)
+                socket.send_fds(self._channel, [message], fds)
             except BlockingIOError:
                 await anyio.wait_writable(self._channel)
             except OSError as error:

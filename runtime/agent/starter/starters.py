@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Protocol
 
 import anyio
@@ -108,12 +109,14 @@ class Starters:
         wanted: Callable[[], bool],
         cold: str | None = None,
         pass_fds: Sequence[int] = (),
+        imported: Mapping[str, str] = MappingProxyType({}),
     ) -> Started | None:
         """Starts a process as `Children.spawn` does, warm where a starter is ready and nothing forbids it.
 
         Args:
             wanted: asked when the process is there and before it runs; when it says no, the answer is None.
             cold: why it is not to start warm, empty where that was asked for; None: it may.
+            imported: what it would best find imported, with the files of these modules.
 
         Raises:
             OSError: it cannot be started.
@@ -121,7 +124,9 @@ class Starters:
         how = "" if not self._modules else f"cold: {cold}" if cold else "cold"
         if cold is None and self._modules:
             try:
-                child = await self._fork(read_request(argv, env, cwd, pass_fds), output, on_exit, wanted)
+                child = await self._fork(
+                    read_request(argv, env, cwd, pass_fds, imported), output, on_exit, wanted
+                )
             except NotPython:
                 how = ""
             except Cold as why:

@@ -18,7 +18,7 @@ from milkweed.runtime.agent.context import HostContext
 from milkweed.runtime.agent.forked import ForkedStarter, Step, fork_starter, run_steps
 from milkweed.runtime.agent.parent import watch_guard
 from milkweed.runtime.agent.spool import Spool
-from milkweed.runtime.agent.warm_modules import modules_of_procs, modules_of_runs
+from milkweed.runtime.agent.warm_modules import modules_of_procs, modules_of_runs, procs_may_bring_modules
 from milkweed.runtime.call import serve
 from milkweed.runtime.services.procs import Procs
 from milkweed.runtime.services.runs import Runs
@@ -28,7 +28,9 @@ STAND_IN = ("-m", "tests.runtime.stand_in_proc")
 
 
 def start(*words: str) -> Step | None:
-    forked = fork_starter(STAND_IN, modules_of_procs(os.environ))
+    forked = fork_starter(
+        STAND_IN, modules_of_procs(os.environ), may_import=procs_may_bring_modules(os.environ)
+    )
     if not isinstance(forked, ForkedStarter):
         return forked
     directory, socket, mesh, *cap = words

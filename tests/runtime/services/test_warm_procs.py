@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import anyio
+import numpy as np
 import pytest
 
 from milkweed.runtime.agent import ptree
@@ -81,6 +82,51 @@ async def test_forked_procs_differ_in_the_random_values_of_what_was_imported_bef
         assert {one.start for one in started} == {"warm"}
         code = "import sys; answer = sys.modules['numpy.random'].random()"
         assert len({ask(one, code) for one in started}) == 2
+
+
+@pytest.fixture
+def _nothing_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MILKWEED_WARM_MODULES")
+
+
+@pytest.mark.usefixtures("_nothing_said")
+async def test_procs_find_imported_what_their_owner_has_imported(tmp_path: Path) -> None:
+    code = "import sys; answer = 'numpy' in sys.modules, len(__import__('os').listdir('/proc/self/task'))"
+    async with open_guarded(tmp_path) as host, open_owner(host) as owner:
+        (before,) = await owner.spawn("a", warm=True)
+        mine = {"numpy": np.__file__}
+        (first, second) = await owner.spawn("b", "c", warm=True, imported=mine)
+        assert {one.start for one in (before, first, second)} == {"warm"}
+        answers = [ask(one, code) for one in (before, first, second)]
+        assert [answer.partition(",")[0] for answer in answers] == ["(False", "(True", "(True"]
+        assert len({answer.partition(",")[2] for answer in answers}) == 1
+        (other,) = await owner.spawn("d", warm=True, imported={"numpy": "/other/numpy/__init__.py"})
+        assert other.start == f"cold: the owner has another numpy than {np.__file__}"
+
+
+@pytest.mark.usefixtures("_nothing_said")
+async def test_another_module_of_that_name_is_left_to_the_procs(tmp_path: Path) -> None:
+    async with open_guarded(tmp_path) as host, open_owner(host) as owner:
+        (one,) = await owner.spawn("a", warm=True, imported={"numpy": "/other/numpy/__init__.py"})
+        assert one.start == "warm"
+        assert ask(one, "import sys; answer = 'numpy' in sys.modules") == "False"
+
+
+@pytest.mark.usefixtures("_nothing_said")
+async def test_an_import_that_fails_costs_the_starter_and_no_proc(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "unfit.py").write_text("raise OSError")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT), str(ROOT / "src"))))
+    async with open_guarded(tmp_path) as host, open_owner(host) as owner:
+        started = await owner.spawn("a", "b", warm=True, imported={"unfit": str(tmp_path / "unfit.py")})
+        assert [one.start.partition(":")[0] for one in started] == ["cold", "cold"]
+        assert [ask(one, "answer = 1") for one in started] == ["1", "1"]
+
+
+async def test_where_modules_are_named_an_owner_brings_no_others(owner: Owner) -> None:
+    (one,) = await owner.spawn("a", warm=True, imported={"numpy": np.__file__})
+    assert (one.start, ask(one, "import sys; answer = 'numpy' in sys.modules")) == ("warm", "False")
 
 
 async def test_processes_of_a_forked_proc_work(owner: Owner) -> None:

@@ -33,13 +33,13 @@ class Files:
         self._imported -= {name.partition(".")[0] for name in before}
 
     def changed(self) -> str:
-        """A file or directory that is no longer what it was; empty when all are."""
+        """What file or directory is no longer as it was, in words; empty when all are."""
         for file, stamp in self._files.items():
             if _stamp(file) != stamp:
-                return file
+                return f"{file} has changed since it was imported"
         for path, (stamp, names) in self._directories.items():
             if _stamp(path) != stamp and _names(path) != names:
-                return path
+                return f"{path} has changed since it was imported"
         return ""
 
     def shadowed(self, directory: str) -> str:

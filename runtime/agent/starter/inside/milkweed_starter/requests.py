@@ -7,7 +7,8 @@ import json
 import os
 import select
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 __all__ = ["Refused", "Request", "count_threads", "fork_all", "receive", "refuse_all"]
 
@@ -25,10 +26,13 @@ class Refused(Exception):
 class Request:
     """One run that is asked for, by descriptors: what it is, its output, and a channel to the agent.
 
-    The `others` are for the run itself.
+    The `others` are for the run itself, `message` is for the starter.
     """
 
-    def __init__(self, payload: int, output: int, channel: int, others: Sequence[int]) -> None:
+    def __init__(
+        self, message: bytes, payload: int, output: int, channel: int, others: Sequence[int]
+    ) -> None:
+        self.message = message
         self.payload = payload
         self.output = output
         self.channel = socket.socket(fileno=channel)
@@ -72,6 +76,8 @@ def fork_all(requests: list[Request]) -> Request | None:
 
     A process in the middle forks them and ends, which makes them the agent's children.
     """
+    if not requests:
+        return None
     middle = os.fork()
     if middle:
         os.waitpid(middle, 0)
@@ -83,9 +89,11 @@ def fork_all(requests: list[Request]) -> Request | None:
     os._exit(0)
 
 
-def refuse_all(requests: list[Request], changed: str) -> None:
+def refuse_all(requests: Iterable[Request], why: str, *, stale: bool) -> None:
+    """`stale`: none will ever be forked here again."""
     for request in requests:
-        request.answer({"refused": f"{changed} has changed since it was imported", "stale": True})
+        with suppress(OSError):
+            request.answer({"refused": why, "stale": stale})
 
 
 def receive(channel: socket.socket) -> list[Request]:
@@ -101,7 +109,7 @@ def _receive_one(channel: socket.socket) -> Request:
     if not message or len(fds) < _LEAST_FDS:
         os._exit(0)  # the agent has ended, or wants no more of us
     payload, output, answers, *others = fds
-    return Request(payload, output, answers, others)
+    return Request(message, payload, output, answers, others)
 
 
 def count_threads() -> int:

@@ -64,7 +64,7 @@ def _serve(channel: socket.socket, enter_run: Callable[[], None], loaded: set[st
         # Here and not in the children: what is looked at is copied, and that once.
         changed = files.changed()
         if changed:
-            refuse_all(requests, changed)
+            refuse_all(requests, changed, stale=True)
         mine = None if changed else fork_all(requests)
         if mine is not None:
             break
