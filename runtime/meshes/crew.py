@@ -203,7 +203,12 @@ class Crew:
                 return
             group = [one for one in self.members if one.host.socket == member.host.socket]
             ranks = tuple(one.rank for one in group if one is member or one.alive)
-            failure = replace(failure, ranks=ranks, point=failure.point if len(ranks) == 1 else ())
+            failure = replace(
+                failure,
+                ranks=ranks,
+                point=failure.point if len(ranks) == 1 else (),
+                tail=self._follower.last_lines(ranks) if self._follower is not None else (),
+            )
         self.failures.tell(failure)
         if self._policy is None:
             self.failures.escalate(failure)

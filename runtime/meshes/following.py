@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import TextIO
 
@@ -16,6 +17,8 @@ _SHORTEST_S = 0.05
 _LONGEST_S = 0.5
 _AT_ONCE = 256 * 1024
 _LONGEST_LINE = 16 * 1024
+_REMEMBERED = 256
+_LAST = 10
 
 OnLine = Callable[[int, str], None]
 
@@ -47,6 +50,7 @@ class Follower:
         self._on_line = on_line
         self._cursors = {name: (0, 0) for procs in ranks.values() for name in procs}
         self._lines = {name: Lines() for name in self._cursors}
+        self._recent: deque[tuple[int, str]] = deque(maxlen=_REMEMBERED)
 
     async def run(self) -> None:
         """For ever."""
@@ -68,6 +72,11 @@ class Follower:
             for name, rank in procs.items():
                 self._pass_on(rank, self._lines[name].end())
 
+    def last_lines(self, ranks: Sequence[int]) -> tuple[str, ...]:
+        """The last that these were heard to print, as `[rank 3] line`; of a lost host there is no more."""
+        lines = [f"[rank {rank}] {line}" for rank, line in self._recent if rank in ranks]
+        return tuple(lines[-_LAST:])
+
     async def _look_at(self, link: HostLink, procs: Mapping[str, int]) -> bool:
         if link.lost is not None:
             return False
@@ -82,6 +91,7 @@ class Follower:
 
     def _pass_on(self, rank: int, lines: Sequence[str]) -> None:
         for line in lines:
+            self._recent.append((rank, line))
             self._on_line(rank, line)
 
 

@@ -24,8 +24,8 @@ class Failure:
     `name` is of what died, `mesh` of the mesh that it belonged to, with its `ranks` there and, where the
     mesh has named dimensions, its `point`. How: `exit` of a process, `exception` (the type's name) and
     `message` of an actor, else `reason` (why a host counts as lost). `at` is wall clock. `tail` are its
-    last output lines, `stacks` what it could still tell of its threads; `restarts` is how often it had been
-    restarted before.
+    last output lines (of a host: those that its procs were heard to print, with their ranks), `stacks` what
+    it could still tell of its threads; `restarts` is how often it had been restarted before.
     """
 
     what: What

@@ -197,6 +197,22 @@ async def test_the_death_of_the_agent_or_of_its_guard_is_a_lost_host_and_a_new_o
             await again.stop(0.0)
 
 
+async def test_the_last_lines_that_were_heard_from_a_lost_host_are_in_its_failure() -> None:
+    heard: list[str] = []
+    spawned = this_host().spawn_procs(per_host={"gpus": 2}, output=lambda rank, line: heard.append(line))
+    procs = await spawned
+    speaking = await procs.spawn("speaking", Worker)
+    with anyio.fail_after(DEADLINE_S):
+        for rank in range(2):
+            await speaking.slice(gpus=rank).chatter.call_one(f"step {rank}")
+            await eventually(lambda rank=rank: f"step {rank}" in heard)  # type: ignore[misc]
+        async with procs.failures() as feed:
+            os.kill(parent_of(procs.pids[0]), signal.SIGKILL)
+            failure = await first(feed)
+    assert (failure.what, failure.tail) == ("host", ("[rank 0] step 0", "[rank 1] step 1"))
+    await procs.stop(0.0)
+
+
 def state_of(pid: int) -> str:
     with open(f"/proc/{pid}/stat") as file:
         return file.read().rpartition(")")[2].split()[0]
