@@ -46,6 +46,8 @@ class Channel:
         self._on_end = on_end
         self._lock = threading.Lock()
         self._backlog: deque[Part] = deque()
+        self._kept = 0  # bytes that ever went into the backlog
+        self._marks: deque[tuple[int, Callable[[], None]]] = deque()
         self._waiting: list[asyncio.Future[None]] = []
         self._thread = 0
         self._reading = False
@@ -93,6 +95,16 @@ class Channel:
         else:
             self._loop.call_soon_threadsafe(self._want_write)
 
+    def when_sent(self, done: Callable[[], None]) -> None:
+        """Calls `done` when the kernel has all that was sent until now, or the peer is gone: at once, or on
+        the loop's thread. Any thread.
+        """
+        with self._lock:
+            if self.backlog:
+                self._marks.append((self._kept, done))
+                return
+        done()
+
     async def drained(self) -> None:
         """Returns when the peer has taken most of what was sent, or is gone."""
         while self.backlog > _LOW_WATER and not self._closed:
@@ -126,6 +138,7 @@ class Channel:
             self._backlog.clear()
             self.backlog = 0
             self._sock.close()
+        self._tell_sent()
         self._wake()
         self._on_end(why)
 
@@ -133,6 +146,7 @@ class Channel:
         for part in parts:
             self._backlog.append(part)
             self.backlog += len(part)
+            self._kept += len(part)
         return self.backlog
 
     def _want_write(self) -> None:
@@ -148,6 +162,7 @@ class Channel:
             return
         if not self.backlog:
             self._loop.remove_writer(self._fd)
+        self._tell_sent()
         if self._waiting and self.backlog <= _LOW_WATER:
             self._wake()
 
@@ -162,6 +177,10 @@ class Channel:
             for _ in parts:
                 self._backlog.popleft()
             self._backlog.extendleft(reversed(_after(parts, sent)))
+
+    def _tell_sent(self) -> None:
+        while self._marks and self._marks[0][0] <= self._kept - self.backlog:
+            self._marks.popleft()[1]()
 
     def _wake(self) -> None:
         waiting, self._waiting = self._waiting, []

@@ -153,6 +153,12 @@ class Connection:
         """Whether the peer takes what is sent so slowly that senders should await `drained`."""
         return self._channel.backlog > HIGH_WATER
 
+    def when_sent(self, done: Callable[[], None]) -> None:
+        """Calls `done` when all that was sent until now has left this process, or the peer is gone: at once,
+        or later on the loop's thread. Any thread.
+        """
+        self._channel.when_sent(done)
+
     async def drained(self) -> None:
         await self._channel.drained()
 

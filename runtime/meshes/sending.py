@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..addresses import ProcAddress
@@ -100,22 +101,34 @@ def tell(
     for connection, at in zip(connections, direct, strict=True):
         previous = node.sent_by_tree.get(addresses[at].socket)
         connection.send_tell(to_follow(previous, message) if previous else message)
-    slow = [connection for connection in connections if connection.is_full]
-    if plan is not None:
-        over_tree = TreeTell(node, addresses, plan, message)
-        return node.start(_all_sent(slow, over_tree.sent)) if slow else over_tree.sent
-    if slow:
-        return node.start(_all_sent(slow, None))
+    directly = _sent(connections)
+    if plan is None:
+        return directly
+    over_tree = TreeTell(node, addresses, plan, message)
+    return over_tree.sent if directly.done() else node.start(_both(directly, over_tree.sent))
+
+
+def _sent(connections: Sequence[Connection]) -> Future[None]:
+    """Done when what was sent to all of them until now has left this process."""
     sent: Future[None] = Future()
-    sent.settle(lambda: None)
+    others = deque(range(len(connections) - 1))  # its `pop` is atomic: threads count it down
+
+    def one_has_all() -> None:
+        try:
+            others.pop()
+        except IndexError:
+            sent.settle(lambda: None)
+
+    for connection in connections:
+        connection.when_sent(one_has_all)
+    if not connections:
+        sent.settle(lambda: None)
     return sent
 
 
-async def _all_sent(connections: Sequence[Connection], over_tree: Future[None] | None) -> None:
-    for connection in connections:
-        await connection.drained()
-    if over_tree is not None:
-        await over_tree
+async def _both(directly: Future[None], over_tree: Future[None]) -> None:
+    await directly
+    await over_tree
 
 
 def _plan(

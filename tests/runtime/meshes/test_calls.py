@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -85,6 +87,23 @@ async def test_a_stream_that_is_cancelled_ends(procs: ProcMesh) -> None:
         stream.cancel()
         found = [value async for _, value in stream]
     assert [one.error.code for one in found] == ["cancelled", "cancelled"]
+
+
+async def test_a_broadcast_is_done_once_it_has_left_this_process(procs: ProcMesh) -> None:
+    counter = (await procs.spawn("counters", Counter)).slice(gpus=0)
+    await counter.add.call_one()
+    os.kill(procs.pids[0], signal.SIGSTOP)
+    try:
+        small = counter.note.broadcast("small")
+        large = counter.note.broadcast(bytes(3 << 20))  # more than a socket takes, less than is a backlog
+        behind = counter.note.broadcast("behind")
+        assert [one.done() for one in (small, large, behind)] == [True, False, False]
+    finally:
+        os.kill(procs.pids[0], signal.SIGCONT)
+    with anyio.fail_after(DEADLINE_S):
+        await large
+        await behind
+        assert len(await counter.noted.call_one()) == 3
 
 
 async def test_a_broadcast_reaches_every_rank_before_a_later_call(procs: ProcMesh) -> None:

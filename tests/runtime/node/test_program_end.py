@@ -14,6 +14,8 @@ from tests.runtime.processes import alive, eventually
 
 pytestmark = pytest.mark.anyio
 
+DEADLINE_S = 120.0
+
 BEGIN = f"""
 import asyncio, atexit, os, sys, threading, time
 sys.path.insert(0, {str(ROOT)!r})
@@ -29,12 +31,13 @@ def spawn(count=1):
 
 async def ended(code: str, *, returncode: int = 0, stderr: str | None = "") -> str:
     """Runs a program; what it printed behind the pids of its procs, which have ended when it returns."""
-    done = await anyio.run_process(
-        [sys.executable, "-W", "default", "-c", BEGIN + textwrap.dedent(code)],
-        cwd=ROOT,
-        check=False,
-        stderr=subprocess.PIPE,
-    )
+    with anyio.fail_after(DEADLINE_S):
+        done = await anyio.run_process(
+            [sys.executable, "-W", "default", "-c", BEGIN + textwrap.dedent(code)],
+            cwd=ROOT,
+            check=False,
+            stderr=subprocess.PIPE,
+        )
     assert done.returncode == returncode, done.stderr.decode()
     if stderr is not None:
         assert done.stderr.decode() == stderr
