@@ -65,6 +65,12 @@ def take_image(arguments: bytes, variables: bytes) -> None:
     show them; `os.environ` does not change. EINVAL or EPERM where the kernel does not allow it.
     """
 
+def copied_to_bytes(data: memoryview) -> bytes:
+    """`bytes(data)` of contiguous memory, on huge pages where the kernel has them, with the GIL released.
+
+    BufferError where it is not contiguous.
+    """
+
 def mount(
     source: str | None, target: str, fstype: str | None = None, flags: int = 0, data: str | None = None
 ) -> None:

@@ -18,6 +18,7 @@ from importlib import import_module
 from types import CodeType, FunctionType
 from typing import Any
 
+from . import _native
 from .errors import InvalidArgument
 
 __all__ = ["Pickled", "dumps", "loads"]
@@ -25,6 +26,7 @@ __all__ = ["Pickled", "dumps", "loads"]
 _LEAST_BUFFER = 4096
 _MOST_BUFFERS = 32 * 1024  # half of what a frame takes; the rest goes within the pickle
 _LEAST_ASIDE = 256 * 1024
+_LEAST_HUGE = 4 * 1024 * 1024
 
 Pickled = tuple[bytes, list[memoryview]]
 
@@ -91,7 +93,13 @@ class _Aside:
         self._data = data
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return bytes, (pickle.PickleBuffer(self._data),)
+        return _bytes_of, (pickle.PickleBuffer(self._data),)
+
+
+def _bytes_of(data: memoryview | bytes) -> bytes:
+    if type(data) is memoryview and len(data) >= _LEAST_HUGE:
+        return _native.copied_to_bytes(data)
+    return bytes(data)
 
 
 class _Pickler(pickle.Pickler):

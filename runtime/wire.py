@@ -15,15 +15,14 @@ check.
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import json
-import mmap
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 from .errors import ProtocolError
+from .receiving import fresh_memory
 
 __all__ = [
     "MAX_BUFFERS",
@@ -39,7 +38,7 @@ __all__ = [
     "encode_json",
 ]
 
-WIRE_VERSION = 2
+WIRE_VERSION = 3
 SAME_VERSION = "Both sides must be the same version of Milkweed."
 MAX_PAYLOAD = 16 * 1024**3
 MAX_BUFFERS = 64 * 1024
@@ -47,7 +46,6 @@ _HEADER = struct.Struct("!2sBBIQQ")
 _MAGIC = b"mw"
 _ALIGN = 64
 _CHUNK = 256 * 1024
-_LEAST_MAPPING = 4 * 1024 * 1024
 _FIRST_CHUNK = 8 * 1024
 _KINDS: dict[int, Kind]
 
@@ -119,12 +117,16 @@ class FrameReader:
         n = sock.recv_into(reader.space())
         for frame in reader.received(n): ...
 
-    Payloads that do not fit into what is left of the chunk get memory of their own, received into directly.
+    Payloads that do not fit into what is left of the chunk get memory of their own, received into directly:
+    what `memory` gives for their size.
     The chunk is small until much comes at once: most connections are quiet, and there may be thousands.
     """
 
-    def __init__(self, max_payload: int = MAX_PAYLOAD) -> None:
+    def __init__(
+        self, max_payload: int = MAX_PAYLOAD, memory: Callable[[int], memoryview] = fresh_memory
+    ) -> None:
         self.max_payload = max_payload
+        self._memory = memory
         self._chunk = memoryview(bytearray(_FIRST_CHUNK))
         self._begin = 0
         self._end = 0
@@ -192,7 +194,7 @@ class FrameReader:
 
     def _begin_large(self, header: tuple[int, int, int, int, int], start: int) -> None:
         self._header = header
-        self._large = _memory(header[4])
+        self._large = self._memory(header[4])
         self._filled = self._end - start
         self._large[: self._filled] = self._chunk[start : self._end]
         self._begin = self._end
@@ -245,21 +247,6 @@ class FrameReader:
         if at != length:
             raise _contradiction()
         return WireFrame(_KINDS[kind], call, parts[0], tuple(parts[1:]), version)
-
-
-def _memory(size: int) -> memoryview:
-    """Memory to receive into. A large one gets its pages when they are written, huge ones where there are
-    any: small ones cost more to fault in than the copy does, and a length that lies costs nothing.
-    """
-    if size < _LEAST_MAPPING:
-        return memoryview(bytearray(size))
-    try:
-        mapping = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-    except OSError as error:
-        raise MemoryError(f"{size:,} bytes to receive into") from error
-    with contextlib.suppress(OSError):  # a kernel without them
-        mapping.madvise(mmap.MADV_HUGEPAGE)
-    return memoryview(mapping)
 
 
 def _copied(payload: memoryview) -> memoryview:

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..errors import ProtocolError
+from ..receiving import fresh_memory
 from ..wire import FrameReader, Kind, Part, WireFrame, encode_json
 
 __all__ = ["HIGH_WATER", "Channel"]
@@ -21,13 +22,14 @@ HIGH_WATER = 4 * 1024 * 1024
 _LOW_WATER = 1024 * 1024
 _MOST_PARTS = 64
 _READS_A_TURN = 16
+_SEND_BUFFER = 1024 * 1024  # else a large frame takes five times as many turns of both loops
 
 
 class Channel:
     """A socket that is read on `loop`, whose thread alone may call what is not `send`.
 
-    `on_frame` gets every frame in order; `on_end` is called once: with None at a clean end of the stream,
-    else with what went wrong. After that nothing is read or sent.
+    `on_frame` gets every frame in order, a large one in what `memory` gives for its size. `on_end` is called
+    once: with None at a clean end of the stream, else with what went wrong. Then nothing is read or sent.
     """
 
     def __init__(
@@ -36,9 +38,11 @@ class Channel:
         loop: asyncio.AbstractEventLoop,
         on_frame: Callable[[WireFrame], None],
         on_end: Callable[[BaseException | None], None],
+        memory: Callable[[int], memoryview] = fresh_memory,
     ) -> None:
         sock.setblocking(False)
-        self.reader = FrameReader()
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)
+        self.reader = FrameReader(memory=memory)
         self._sock = sock
         self._fd = sock.fileno()
         self._loop = loop
@@ -201,20 +205,22 @@ class Channel:
             if count == 0:
                 self._ended()
                 return
-            try:
-                for frame in self.reader.received(count):
-                    self._on_frame(frame)
-                    if self._closed:
-                        return
-            except ProtocolError as error:
-                self.close(error)
+            self._received(count)
+            if count < len(space) or not self._reading or self._closed:
                 return
-            except Exception:  # of what heeds the frames: the rest of them cannot be given to it
-                logger.exception("a frame could not be handled")
-                self.close(ProtocolError("protocol_error", "a frame could not be handled", "See its log."))
-                return
-            if count < len(space) or not self._reading:
-                return
+
+    def _received(self, count: int) -> None:
+        """When it returns, nothing here holds the memory of a frame: the next one may want it."""
+        try:
+            for frame in self.reader.received(count):
+                self._on_frame(frame)
+                if self._closed:
+                    return
+        except ProtocolError as error:
+            self.close(error)
+        except Exception:  # of what heeds the frames: the rest of them cannot be given to it
+            logger.exception("a frame could not be handled")
+            self.close(ProtocolError("protocol_error", "a frame could not be handled", "See its log."))
 
     def _ended(self) -> None:
         if self.reader.pending:

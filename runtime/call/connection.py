@@ -20,6 +20,7 @@ from typing import Any, Protocol
 
 from ..errors import MilkweedError, ProtocolError, Unavailable
 from ..pickling import Pickled
+from ..receiving import fresh_memory
 from ..wire import MAX_PAYLOAD, SAME_VERSION, WIRE_VERSION, Kind, WireFrame, decode_json, encode, encode_json
 from .channel import HIGH_WATER, Channel
 
@@ -58,6 +59,7 @@ class Connection:
         max_payload: int = MAX_PAYLOAD,
         hello: dict[str, Any] | None = None,
         handshake_s: float | None = _HANDSHAKE_S,
+        memory: Callable[[int], memoryview] = fresh_memory,
     ) -> None:
         self.peer = peer
         self.peer_hello: dict[str, Any] = {}
@@ -73,7 +75,7 @@ class Connection:
         self._handshake_s = handshake_s
         self._pending: dict[int, OnReply] = {}
         self._calls = itertools.count(1)
-        self._channel = Channel(sock, loop, self._heard, self._ended)
+        self._channel = Channel(sock, loop, self._heard, self._ended, memory)
         self._channel.reader.max_payload = _MOST_BEFORE_HELLO
         self._shaken: asyncio.Future[None] = loop.create_future()
         self._timer: asyncio.TimerHandle | None = None

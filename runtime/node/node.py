@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from ..call import Connection, Handler
 from ..errors import Conflict, Unavailable
+from ..receiving import KeptMemory
 from .future import Future
 from .interrupt import Interrupted
 
@@ -41,6 +42,7 @@ class Node:
     def __init__(self) -> None:
         self.id = f"{os.getpid()}-{token_hex(4)}"
         self.loop = asyncio.new_event_loop()
+        self.memory = KeptMemory(self.loop)
         self.sent_by_tree: dict[str, int] = {}
         self._connections: dict[str, Connection] = {}
         self._open: set[Connection] = set()
@@ -100,6 +102,7 @@ class Node:
             handler=handler,
             peer=peer,
             hello=hello,
+            memory=self.memory.take,
             handshake_s=None,  # it may just be starting; should it never come up, its host says so
         )
         self._open.add(made)
@@ -192,6 +195,7 @@ class Node:
         """In a forked child, which has no such thread: closes what it inherited."""
         for connection in tuple(self._open):
             connection.abandon()
+        self.memory.forget()
         for work in self._in_child:
             with suppress(Exception):
                 work()

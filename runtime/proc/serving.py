@@ -79,4 +79,5 @@ class Serving:
     def _accept(self) -> None:
         if (sock := accepted(self._listener)) is not None:
             hello = {"id": self._node.id, "proc": self.address.proc}
-            Connection(sock, self._node.loop, role="proc", handler=self, hello=hello).start()
+            memory = self._node.memory.take
+            Connection(sock, self._node.loop, role="proc", handler=self, hello=hello, memory=memory).start()

@@ -17,7 +17,7 @@ import pytest
 from milkweed.runtime.actor import Actor, endpoint
 from milkweed.runtime.call import Session, open_connection, serve
 from milkweed.runtime.errors import MilkweedError, NotFound, ProtocolError, RemoteFailure, Unavailable
-from milkweed.runtime.wire import Kind, encode, encode_json
+from milkweed.runtime.wire import WIRE_VERSION, Kind, encode, encode_json
 
 pytestmark = pytest.mark.anyio
 
@@ -270,7 +270,7 @@ async def test_a_server_of_another_version_is_refused_with_both_versions(tmp_pat
             await stream.aclose()
 
         group.start_soon(listener.serve, handle)
-        with pytest.raises(ProtocolError, match="wire version 999, this is 2"):
+        with pytest.raises(ProtocolError, match=f"wire version 999, this is {WIRE_VERSION}"):
             async with connected(path):
                 raise AssertionError("shook hands")
         group.cancel_scope.cancel()

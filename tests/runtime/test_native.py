@@ -187,3 +187,19 @@ print(open("/proc/self/environ", "rb").read())
         r"b'A=1\nB=x=y\nC=\n'",
         "b''",
     ], done.stderr
+
+
+@pytest.mark.parametrize("size", [0, 1, 4096, 2 * 1024 * 1024, 7 * 1024 * 1024 + 3])
+def test_a_copy_to_bytes_is_equal_and_its_own(size: int) -> None:
+    source = bytearray(os.urandom(size))
+    copy = _native.copied_to_bytes(memoryview(source))
+    assert type(copy) is bytes
+    assert copy == source
+    if size:
+        source[-1] ^= 1
+        assert copy != source
+
+
+def test_memory_with_gaps_is_not_copied_to_bytes() -> None:
+    with pytest.raises(BufferError):
+        _native.copied_to_bytes(memoryview(bytearray(8))[::2])

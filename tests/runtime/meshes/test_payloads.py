@@ -68,6 +68,35 @@ async def test_a_large_array_is_sent_and_received_without_copies(worker: ActorMe
     assert peak < array.nbytes + 4 * MIB
 
 
+async def test_what_is_held_stays_as_it_was_whatever_is_received_after_it(worker: ActorMesh) -> None:
+    parts = []
+    for number in range(6):
+        with anyio.fail_after(DEADLINE_S):
+            back = await worker.echo.call_one([np.full(8 * MIB, number, np.uint8), number])
+        parts.append(back[0][-1000::2])
+        del back
+    assert [set(part.tolist()) for part in parts] == [{number} for number in range(6)]
+
+
+async def test_results_that_nobody_holds_are_received_into_the_same_memory(worker: ActorMesh) -> None:
+    array, addresses = np.zeros(8 * MIB, np.uint8), set()
+    for _ in range(5):
+        with anyio.fail_after(DEADLINE_S):
+            back = await worker.echo.call_one(array)
+        addresses.add(back.ctypes.data)
+        del back
+    assert len(addresses) == 1
+
+
+async def test_large_bytes_arrive_as_the_bytes_that_they_were(worker: ActorMesh) -> None:
+    data = bytes(range(256)) * (6 * 4096) + b"odd"
+    with anyio.fail_after(DEADLINE_S):
+        back = await worker.echo.call_one(data)
+    assert type(back) is bytes
+    assert back == data
+    assert hash(back) == hash(data)
+
+
 async def test_more_arrays_than_a_frame_has_room_for_beside_its_pickle_cross(worker: ActorMesh) -> None:
     arrays = [np.full(512, number, dtype=np.int64) for number in range(40_000)]
     _, buffers = dumps(arrays)
