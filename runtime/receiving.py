@@ -88,9 +88,9 @@ class KeptMemory:
         """
         if not LEAST_MAPPING <= size <= MOST_KEPT:
             return fresh_memory(size)
-        for at, one in enumerate(self._kept):
+        for one in reversed(self._kept):  # the last is the likeliest to be cached, and the others grow old
             if one.fits(size) and not one.is_held():
-                del self._kept[at]
+                self._kept.remove(one)
                 return self._lend(one.mapping, size)
         return self._lend(_mapped(-(-size // _HUGE_PAGE) * _HUGE_PAGE), size)
 

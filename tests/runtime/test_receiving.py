@@ -62,6 +62,18 @@ def test_memory_that_nobody_holds_is_used_again(memory: KeptMemory) -> None:
     assert memory.kept == SIZE
 
 
+def test_of_several_the_last_is_used_again_and_the_others_grow_old(
+    memory: KeptMemory, loop: StandInLoop
+) -> None:
+    held = [memory.take(SIZE) for _ in range(3)]
+    last = address(held[-1])
+    held.clear()
+    for _ in range(3):
+        loop.go_on(KEEP_S / 2)
+        assert received(memory, SIZE) == last
+    assert memory.kept == SIZE
+
+
 @pytest.mark.parametrize(
     "hold",
     [
