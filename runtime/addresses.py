@@ -38,12 +38,12 @@ def read_address(body: bytes | memoryview) -> tuple[str, str, memoryview]:
     Raises:
         ProtocolError: it is no message to an actor.
     """
-    view = memoryview(body)
     try:
-        actor, name = _NAME.unpack_from(view)
+        actor, name = _NAME.unpack_from(body)
         at = _NAME.size + actor
-        if at + name > len(view):
+        end = at + name
+        if end > len(body):
             raise ValueError
-        return str(view[_NAME.size : at], "utf-8"), str(view[at : at + name], "utf-8"), view[at + name :]
+        return str(body[_NAME.size : at], "utf-8"), str(body[at:end], "utf-8"), memoryview(body)[end:]
     except (ValueError, struct.error):
         raise ProtocolError("protocol_error", "a call names no actor", SAME_VERSION) from None

@@ -26,6 +26,7 @@ __all__ = ["Pickled", "dumps", "loads"]
 _LEAST_BUFFER = 4096
 _MOST_BUFFERS = 32 * 1024  # half of what a frame takes; the rest goes within the pickle
 _LEAST_ASIDE = 256 * 1024
+_PLAIN = frozenset({type(None), bool, int, float, str})
 _LEAST_HUGE = 4 * 1024 * 1024
 
 Pickled = tuple[bytes, list[memoryview]]
@@ -36,6 +37,8 @@ def dumps(value: Any) -> Pickled:
     Raises:
         InvalidArgument: unpicklable, with what could not be pickled and why.
     """
+    if _is_plain(value):
+        return pickle.dumps(value, 5), []
     buffers: list[memoryview] = []
 
     def out_of_band(buffer: pickle.PickleBuffer) -> bool:
@@ -63,6 +66,20 @@ def dumps(value: Any) -> Pickled:
 def loads(body: bytes | memoryview, buffers: Sequence[memoryview] = ()) -> Any:
     """The value; whatever unpickling raises is raised."""
     return pickle.loads(body, buffers=buffers)
+
+
+def _is_plain(value: Any) -> bool:
+    """Numbers, texts, or `(args, {})` of them, as most arguments and answers: the rest is for others."""
+    kind = type(value)
+    if kind is not tuple:
+        return kind in _PLAIN
+    return (
+        len(value) == 2
+        and not value[1]
+        and type(value[1]) is dict
+        and type(value[0]) is tuple
+        and all(type(one) in _PLAIN for one in value[0])
+    )
 
 
 def _with_bytes_aside(value: Any, depth: int) -> Any:

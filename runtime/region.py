@@ -89,7 +89,7 @@ class Region:
         return math.prod(self.extent[label] for label in ((dim,) if isinstance(dim, str) else dim))
 
     def __len__(self) -> int:
-        return self.extent.size
+        return len(self.ranks)
 
     def slice(self, /, **indices: Index) -> Region:
         """A part: `slice(gpus=0)` drops the dimension; `slice(gpus=slice(1, None))`, `range(0, 4, 2)` and

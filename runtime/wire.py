@@ -50,6 +50,7 @@ _FIRST_CHUNK = 8 * 1024
 _KINDS: dict[int, Kind]
 
 Part = bytes | bytearray | memoryview
+_Header = tuple[bytes, int, int, int, int, int]
 
 
 class Kind(enum.IntEnum):
@@ -132,7 +133,7 @@ class FrameReader:
         self._end = 0
         self._large: memoryview | None = None
         self._filled = 0
-        self._header: tuple[int, int, int, int, int] = (0, 0, 0, 0, 0)
+        self._header: _Header = (b"", 0, 0, 0, 0, 0)
 
     @property
     def pending(self) -> int:
@@ -172,13 +173,25 @@ class FrameReader:
             return
         self._end += count
         while self._end - self._begin >= _HEADER.size:
-            header = self._read_header()
-            length = header[4]
+            magic, version, kind, buffers, call, length = header = _HEADER.unpack_from(
+                self._chunk, self._begin
+            )
+            if (
+                magic != _MAGIC
+                or version != WIRE_VERSION
+                or kind not in _KINDS
+                or buffers
+                or length > self.max_payload
+            ):
+                self._check_header(header)
             start = self._begin + _HEADER.size
             if start + length <= self._end:
                 self._begin = start + length
                 payload = self._chunk[start : self._begin]
-                yield self._frame(header, payload if not header[2] else _copied(payload))
+                if buffers:
+                    yield self._frame(header, _copied(payload))
+                else:
+                    yield WireFrame(_KINDS[kind], call, bytes(payload), (), version)
                 continue
             if start + length > len(self._chunk):
                 try:
@@ -190,11 +203,14 @@ class FrameReader:
                         "Send less at once.",
                     ) from None
             break
-        self._make_room()
+        if self._begin == self._end < len(self._chunk):
+            self._begin = self._end = 0
+        else:
+            self._make_room()
 
-    def _begin_large(self, header: tuple[int, int, int, int, int], start: int) -> None:
+    def _begin_large(self, header: _Header, start: int) -> None:
         self._header = header
-        self._large = self._memory(header[4])
+        self._large = self._memory(header[-1])
         self._filled = self._end - start
         self._large[: self._filled] = self._chunk[start : self._end]
         self._begin = self._end
@@ -210,8 +226,8 @@ class FrameReader:
             self._chunk[:left] = bytes(rest)
         self._begin, self._end = 0, left
 
-    def _read_header(self) -> tuple[int, int, int, int, int]:
-        magic, version, kind, buffers, call, length = _HEADER.unpack_from(self._chunk, self._begin)
+    def _check_header(self, header: _Header) -> None:
+        magic, version, kind, buffers, _, length = header
         if magic != _MAGIC:
             raise ProtocolError(
                 "protocol_error", f"the peer sent no Milkweed frame (it began with {magic!r})", SAME_VERSION
@@ -225,11 +241,10 @@ class FrameReader:
                 SAME_VERSION,
             )
         _check_sizes(buffers, length, self.max_payload)
-        return version, kind, buffers, call, length
 
     @staticmethod
-    def _frame(header: tuple[int, int, int, int, int], payload: memoryview) -> WireFrame:
-        version, kind, count, call, length = header
+    def _frame(header: _Header, payload: memoryview) -> WireFrame:
+        _, version, kind, count, call, length = header
         if not count:
             body = bytes(payload) if length <= _CHUNK else payload
             return WireFrame(_KINDS[kind], call, body, (), version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from ..actor import Actor, check_arguments, endpoints_of
@@ -46,6 +47,7 @@ class ActorMesh(Shaped):
         self._cls = cls
         self._region = region
         self._addresses = addresses
+        self._held: Sequence[ProcAddress] | None = None
         self._explain = explain
         self.routes = routes or Routes()
         self._endpoints: dict[str, Endpoint] = {}
@@ -63,9 +65,11 @@ class ActorMesh(Shaped):
         """Names these actors in their procs."""
         return self._actor_id
 
-    def addresses(self) -> list[ProcAddress]:
-        """Of the procs of the ranks held, in their order."""
-        return [self._addresses[rank] for rank in self._region.ranks]
+    def addresses(self) -> Sequence[ProcAddress]:
+        """Of the procs of the ranks held, in their order; a proc that is restarted keeps its own."""
+        if self._held is None:
+            self._held = [self._addresses[rank] for rank in self._region.ranks]
+        return self._held
 
     def explain(self) -> Explain | None:
         """What tells why the rank at a position was lost, where its owner is in this process."""
@@ -125,13 +129,14 @@ class Endpoint:
     their own memory: do not write to them before the call has ended.
     """
 
-    __slots__ = ("_address", "_deadline_s", "_mesh", "_name")
+    __slots__ = ("_address", "_deadline_s", "_mesh", "_name", "label")
 
     def __init__(self, mesh: ActorMesh, name: str, deadline_s: float | None = DEADLINE_S) -> None:
         self._mesh = mesh
         self._name = name
         self._deadline_s = deadline_s
         self._address = address_of(mesh.actor_id, name)
+        self.label = f"{mesh.name}.{name}"
 
     def within(self, deadline_s: float | None) -> Endpoint:
         """The same endpoint with a deadline of its own for its calls, in seconds; None waits for ever."""
@@ -209,10 +214,6 @@ class Endpoint:
     def deadline_s(self) -> float | None:
         return self._deadline_s
 
-    @property
-    def label(self) -> str:
-        return f"{self._mesh.name}.{self._name}"
-
     def where(self, rank: int) -> str:
         """Names one rank's endpoint in errors."""
         return f"{self.label} on rank {rank}"
@@ -228,13 +229,13 @@ class Endpoint:
         errors: dict[int, Exception] = {}
         for rank, outcome in zip(region.ranks, outcomes, strict=True):
             try:
-                values[rank] = outcome_of(outcome, self.where(rank))
+                values[rank] = outcome_of(outcome, partial(self.where, rank))
             except MilkweedError as error:
                 errors[rank] = error.with_traceback(None)  # of frames that are ours alone
         return ValueMesh(region, values, errors)
 
     def _only(self, outcomes: Sequence[Outcome]) -> Any:
-        return outcome_of(outcomes[0], self.where(self._mesh.region.ranks[0]))
+        return outcome_of(outcomes[0], partial(self.where, self._mesh.region.ranks[0]))
 
 
 class Stream:
@@ -284,6 +285,6 @@ class Stream:
         region = self._endpoint.mesh.region
         rank = region.ranks[at]
         try:
-            return region.point(rank), outcome_of(outcome, self._endpoint.where(rank))
+            return region.point(rank), outcome_of(outcome, partial(self._endpoint.where, rank))
         except MilkweedError as error:
             return region.point(rank), Failed(error)

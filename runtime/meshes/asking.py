@@ -44,4 +44,4 @@ async def ask(
     finally:
         if connection.forget(call):
             connection.send_cancel(call)
-    return outcome_of(reply, f"{method} in {connection.peer}")
+    return outcome_of(reply, lambda: f"{method} in {connection.peer}")

@@ -65,7 +65,9 @@ class MeshCall:
         self._unsettled = len(addresses)
         for at, address in enumerate(addresses):
             try:
-                connection = node.connection(address.socket, f"proc {address.proc}")
+                connection = node.open_connection(address.socket)
+                if connection is None or connection.is_closed:
+                    connection = node.connection(address.socket, f"proc {address.proc}")
                 if each is not None:
                     number = connection.send_call(each[at], partial(self._replied, at))
                 elif previous := node.sent_by_tree.get(address.socket):
@@ -183,8 +185,8 @@ def to_follow(previous: int, message: Pickled) -> Pickled:
     return numbered(Envelope(0, previous, 0, time.monotonic_ns()), message)
 
 
-def outcome_of(outcome: Outcome, where: str) -> Any:
-    """The value of a rank's outcome; `where` names rank and endpoint.
+def outcome_of(outcome: Outcome, where: Callable[[], str]) -> Any:
+    """The value of a rank's outcome; `where` names rank and endpoint, if that is asked for.
 
     Raises:
         ActorError: what the endpoint raised. MilkweedError: why there is no answer.
@@ -196,15 +198,15 @@ def outcome_of(outcome: Outcome, where: str) -> Any:
     except Exception as error:
         raise ProtocolError(
             "unreadable_result",
-            f"the result of {where} cannot be made here: {type(error).__name__}: {error}",
+            f"the result of {where()} cannot be made here: {type(error).__name__}: {error}",
             "Return plain data, or make its class importable on this side.",
         ) from error
     if outcome.kind is Kind.RESULT:
         return value
     if isinstance(value, RemoteException):
-        raise value.error(where)
+        raise value.error(where())
     if isinstance(value, MilkweedError):
         raise value
     if value is None:
-        raise Unavailable("cancelled", f"{where} was cancelled", "Call it again.")
-    raise ProtocolError("protocol_error", f"{where} answered with {value!r}", SAME_VERSION)
+        raise Unavailable("cancelled", f"{where()} was cancelled", "Call it again.")
+    raise ProtocolError("protocol_error", f"{where()} answered with {value!r}", SAME_VERSION)

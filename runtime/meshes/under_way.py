@@ -115,7 +115,7 @@ class Reducing(UnderWay[Reduced[Any]]):
             if outcome is None:
                 continue  # in a part
             try:
-                parts.append((at, 1, outcome_of(outcome, self._endpoint.where(rank))))
+                parts.append((at, 1, outcome_of(outcome, partial(self._endpoint.where, rank))))
             except MilkweedError as error:
                 errors[rank] = error
         if not parts:

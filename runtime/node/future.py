@@ -74,8 +74,9 @@ class Future(Generic[T]):
                     "get() waits for what this very thread is to do",
                     "Await it: async endpoints share their thread with the node.",
                 )
-            woken = threading.Event()
-            self._add(woken.set)
+            woken = threading.Lock()  # an Event is several objects, and Python in the thread that sets it
+            woken.acquire()
+            self._add(woken.release)
             try:
                 if not self._wait(woken, timeout_s):
                     raise TimeoutError(f"not done within {timeout_s} s")
@@ -86,14 +87,14 @@ class Future(Generic[T]):
                 raise
         return self._result()
 
-    def _wait(self, woken: threading.Event, timeout_s: float | None) -> bool:
+    def _wait(self, woken: threading.Lock, timeout_s: float | None) -> bool:
         left_s = self._left_s()
         if left_s is None or (timeout_s is not None and timeout_s <= left_s):
-            return woken.wait(timeout_s)
-        if woken.wait(left_s):
+            return _acquired(woken, timeout_s)
+        if _acquired(woken, left_s):
             return True
         self._expire()
-        return woken.wait(None if timeout_s is None else timeout_s - left_s)
+        return _acquired(woken, None if timeout_s is None else timeout_s - left_s)
 
     def _left_s(self) -> float | None:
         if self._deadline_s is None or self._deadline_s > threading.TIMEOUT_MAX:
@@ -141,6 +142,10 @@ class Future(Generic[T]):
     def _result(self) -> T:
         assert self._take is not None
         return self._take()
+
+
+def _acquired(lock: threading.Lock, timeout_s: float | None) -> bool:
+    return lock.acquire(timeout=-1 if timeout_s is None else max(0.0, timeout_s))
 
 
 def _waker(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> Callable[[], None]:

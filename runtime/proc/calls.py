@@ -34,7 +34,7 @@ class ServedCall:
 
     __slots__ = (
         *("_answered", "_lock", "_turns", "actor", "call", "cancelled", "frame"),
-        *("is_async", "is_tell", "label", "method", "peer", "size", "task"),
+        *("is_async", "is_tell", "method", "peer", "size", "task"),
     )
 
     def __init__(
@@ -47,12 +47,13 @@ class ServedCall:
         turns: Turns,
     ) -> None:
         self.peer = peer
-        self.size = len(frame.body) + sum(map(len, frame.buffers))
+        self.size = len(frame.body)
+        if frame.buffers:
+            self.size += sum(map(len, frame.buffers))
         self.call = frame.call
         self.frame: tuple[memoryview | bytes, tuple[memoryview, ...]] | None = (arguments, frame.buffers)
         self.actor = actor
         self.method = method
-        self.label = f"{actor.cls_name}.{method}"
         self.is_async = actor.endpoints[method]
         self.cancelled = False
         self.task: asyncio.Task[None] | None = None
@@ -60,6 +61,10 @@ class ServedCall:
         self._turns = turns
         self._lock = threading.Lock()
         self._answered = self.is_tell
+
+    @property
+    def label(self) -> str:
+        return f"{self.actor.cls_name}.{self.method}"
 
     async def run_async(self) -> None:
         """On the loop."""

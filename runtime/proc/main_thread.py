@@ -30,8 +30,10 @@ _JUMPS = 8
 class Job(Protocol):
     """A call for the main thread. `run` answers it, whatever happens; `drop_in_turn`: it was cancelled."""
 
-    label: str
     cancelled: bool
+
+    @property
+    def label(self) -> str: ...
 
     def run(self, main: MainThread) -> None: ...
     def drop_in_turn(self) -> None: ...

@@ -42,7 +42,9 @@ class Turns:
         elif call.is_async:
             if call.is_tell:
                 sender.hold(call)
-            call.task = self._loop.create_task(call.run_async(), context=call.actor.context.copy())
+            call.task = self._loop.create_task(
+                call.run_async(), name=call.method, context=call.actor.context.copy()
+            )
         else:
             sender.put_ahead(call)
             self._main.put(call)

@@ -134,6 +134,28 @@ def test_what_cannot_be_imported_elsewhere_goes_by_value_and_keeps_the_name_of_i
     assert sent(lambda number: number + factor)(1) == 4
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, 7, 2.5, "text", ()),
+        *(((), {}), ((1, "two", None), {}), ((1,), {"by": 2}), (((), {}), {}), (1, 2), ((b"x", [1]), {})),
+    ],
+    ids=repr,
+)
+def test_small_values_arrive_equal_and_of_their_type(value: Any) -> None:
+    arrived = sent(value)
+    assert arrived == value
+    assert type(arrived) is type(value)
+
+
+def test_a_number_of_a_class_of_nowhere_goes_by_value() -> None:
+    class Local(int):
+        pass
+
+    assert type(pickle.loads(dumps(Local(3))[0])).__name__ == "Local"
+    assert pickle.loads(dumps(((Local(3),), {}))[0]) == ((3,), {})
+
+
 def test_what_can_be_imported_goes_by_its_name() -> None:
     assert sent(LARGE.__class__) is int
     assert sent(sent) is sent

@@ -36,6 +36,15 @@ def raising() -> int:
     raise ValueError("no")
 
 
+@pytest.mark.parametrize("timeout_s", [0.0, -1.0])
+def test_with_no_time_left_it_is_not_waited_for(timeout_s: float) -> None:
+    future: Future[int] = Future()
+    with pytest.raises(TimeoutError):
+        future.get(timeout_s)
+    future.settle(lambda: 7)
+    assert future.get(timeout_s) == 7
+
+
 async def test_it_is_settled_once_and_tells_every_waiter() -> None:
     future: Future[int] = Future()
     got: list[int] = []
