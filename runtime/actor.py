@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from .errors import InvalidArgument, NotFound
 
-__all__ = ["Actor", "check_arguments", "endpoint", "endpoints_of", "is_async"]
+__all__ = ["Actor", "check_arguments", "endpoint", "endpoints_of", "forget_classes", "is_async"]
 
 _MARK = "__milkweed_endpoint__"
 
@@ -44,7 +44,8 @@ def endpoint(method: EndpointT) -> EndpointT:
 
 @lru_cache(maxsize=256)
 def _endpoints(cls: Any) -> frozenset[str]:
-    return frozenset(name for name in dir(cls) if getattr(getattr(cls, name, None), _MARK, False))
+    names = {name for base in cls.__mro__ if base is not object for name in vars(base)}
+    return frozenset(name for name in names if getattr(getattr(cls, name, None), _MARK, False))
 
 
 def endpoints_of(actor: Actor | type[Actor]) -> frozenset[str]:
@@ -56,6 +57,10 @@ def endpoints_of(actor: Actor | type[Actor]) -> frozenset[str]:
 def is_async(cls: type[Actor], name: str) -> bool:
     """Whether an endpoint runs on the loop (else on the main thread)."""
     return inspect.iscoroutinefunction(getattr(cls, name))
+
+
+forget_classes = _endpoints.cache_clear
+"""Drops what is remembered of classes, which keeps them."""
 
 
 @lru_cache(maxsize=1024)

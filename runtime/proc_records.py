@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .codec import from_json, to_json
+from .codec import to_json
 from .records import Exit
 
 __all__ = [
@@ -158,6 +158,7 @@ def decode_place(text: str) -> ProcPlace:
         ValueError: the text is no place.
     """
     try:
-        return from_json(ProcPlace, json.loads(text))
+        fields = json.loads(text)
+        return ProcPlace(**{**fields, "sys_path": tuple(fields["sys_path"])})
     except (TypeError, KeyError) as error:
         raise ValueError(f"no place of a proc: {text[:80]!r}") from error
