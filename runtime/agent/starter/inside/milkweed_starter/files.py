@@ -27,7 +27,8 @@ class Files:
         for name, module in list(sys.modules.items()):
             file = getattr(module, "__file__", None)
             if isinstance(file, str) and os.path.isabs(file):
-                self._files[file] = _stamp(file)
+                # A copy: what a starter looks at is copied, and its children are left alone with the pages.
+                self._files[os.fsdecode(os.fsencode(file))] = _stamp(file)
             if name not in before:
                 self._imported.add(name.partition(".")[0])
         self._imported -= {name.partition(".")[0] for name in before}
