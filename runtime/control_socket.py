@@ -31,10 +31,17 @@ class ControlSocket:
         self._listener = listener
         self._answer = answer
         self._peers: set[socket.socket] = set()
+        self._thread = threading.Thread(target=self._accept, name="milkweed-control", daemon=True)
 
     def start(self) -> None:
         self._listener.setblocking(True)
-        threading.Thread(target=self._accept, name="milkweed-control", daemon=True).start()
+        self._thread.start()
+
+    def close(self) -> None:
+        """Accepts no more; peers that are here are answered until they leave."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._listener.close()
 
     def abandon(self) -> None:
         """In a forked child: lets go of the parent's sockets."""
@@ -54,7 +61,7 @@ class ControlSocket:
                 )
                 thread.start()
             except (OSError, RuntimeError) as error:
-                if self._listener.fileno() < 0 or getattr(error, "errno", 0) == errno.EBADF:
+                if self._listener.fileno() < 0 or getattr(error, "errno", 0) in (errno.EBADF, errno.EINVAL):
                     return
                 time.sleep(_NO_ROOM_S)  # no descriptor or no thread now; without a pause this would spin
 

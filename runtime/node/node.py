@@ -8,8 +8,8 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager, suppress
 from functools import partial
 from secrets import token_hex
 from typing import Any, TypeVar
@@ -300,6 +300,21 @@ def node() -> Node:
         if _current.node is None:
             _current.node = Node()
         return _current.node
+
+
+@contextmanager
+def passing_node() -> Iterator[Node]:
+    """A node of this process that is gone behind the block, as if it had never been: see `proc/rehearsal.py`.
+
+    To be used where there is none, and no other thread that might ask for it.
+    """
+    here = node()
+    try:
+        yield here
+    finally:
+        here.close()
+        here.loop.close()
+        _current.node = None
 
 
 def on_node_thread() -> bool:

@@ -57,6 +57,9 @@ class Control:
     def start(self) -> None:
         self._socket.start()
 
+    def close(self) -> None:
+        self._socket.close()
+
     def abandon(self) -> None:
         """In a forked child: lets go of the parent's sockets."""
         self._socket.abandon()

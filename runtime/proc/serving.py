@@ -70,6 +70,10 @@ class Serving:
         self.actors.ended(connection)
         self.relay.ended(connection)
 
+    def close(self) -> None:
+        """Ends its threads; what is on the node's loop ends with that."""
+        self._control.close()
+
     def _abandon(self) -> None:
         self._listener.close()
         self._control.abandon()

@@ -29,6 +29,7 @@ from .processes import eventually, of_mesh
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(600)]
 
 DEADLINE_S = 500.0
+PRIVATE_MIB = 4.0  # 3.3 measured; without what is done before the fork it is 4.7
 
 
 @contextmanager
@@ -59,7 +60,9 @@ async def test_many_hosts_are_called_lose_a_tenth_recover_and_leave_nothing(
         procs = await everywhere.spawn_procs(per_host={"gpus": each}, restart=restart)
         forked = [procs.pids[rank] for rank, start in procs.starts.items() if start == "warm"]
         assert forked, procs.starts
-        assert statistics.fmean(map(pss_mib, forked)) < 12
+        assert statistics.fmean(memory_mib(pid, "Pss") for pid in forked) < 12
+        private = [memory_mib(pid, "Private_Clean", "Private_Dirty") for pid in forked]
+        assert statistics.fmean(private) < PRIVATE_MIB, private
         await a_tenth_of_procs_comes_back(procs, await procs.spawn("notes", Notes))
         assert await procs.stop(0.0) >= hosts * each
         await lost_hosts_hide_no_others(everywhere, each)
@@ -69,9 +72,10 @@ async def test_many_hosts_are_called_lose_a_tenth_recover_and_leave_nothing(
     assert node().part(Trees, Trees).statistics()["open"] == 0
 
 
-def pss_mib(pid: int) -> float:
-    text = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("Pss:")) / 1024
+def memory_mib(pid: int, *kinds: str) -> float:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    sizes = {line.split(":")[0]: int(line.split()[1]) for line in lines}
+    return sum(sizes[kind] for kind in kinds) / 1024
 
 
 async def a_tenth_of_procs_comes_back(procs: ProcMesh, notes: ActorMesh) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import importlib
 import importlib.util
@@ -15,10 +14,10 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-from ...proc_records import ProcPlace, decode_place, encode_place
 from ..hook_protocol import HOOK_DIRECTORY
 from ..starter.inside.milkweed_starter.files import Files
 from ..starter.inside.milkweed_starter.requests import count_threads
+from .gathering import codes_of, fill_holes, gather, watched
 
 __all__ = ["Inherited", "import_later", "inherit", "other_file", "settle"]
 
@@ -39,6 +38,15 @@ class Inherited:
     path: tuple[str, ...]
 
 
+_FIRST_ROUNDS = 2
+_ROUNDS = 12  # code is specialised when it has run eight times
+# Whose code becomes a proc, which cannot be rehearsed.
+_BEFORE_MAIN = (
+    f"{__package__}.proc",
+    f"{__package__}.plan",
+    f"{__package__}.image",
+    "milkweed.runtime.agent.starter.inside.milkweed_starter.",
+)
 # What a proc would import for its first actor: of a class that goes by value, or beside `this_host`.
 _AT_FIRST_USE = ("cloudpickle", "_uuid", "milkweed.runtime.meshes")
 
@@ -92,32 +100,47 @@ def _import(modules: Sequence[str], files: Files) -> None:
     files.note_modules(set())
 
 
-def settle() -> None:
+def settle(inherited: Inherited) -> None:
     """Makes this process fit to fork, with what procs would else make each for itself.
 
     Raises:
         RuntimeError: its imports left threads behind.
+        Exception: whatever a rehearsal raises.
     """
     for name, fd in (("stdout", 1), ("stderr", 2)):
         stream = _unbuffered(fd, name)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
-    # What is made at its first use is not to be made in each child.
-    asyncio.new_event_loop().close()
-    decode_place(encode_place(ProcPlace("", "", "", "", ("",), 0, 0)))
+    _rehearse(inherited.module)
     _freeze()
 
 
 def _freeze() -> None:
     gc.collect()
     gc.disable()  # what is freed from now on would leave holes in pages that children share
-    gc.freeze()
     child = os.fork()  # threads of libraries that know fork (OpenBLAS) end with the first one
     if child == 0:
         os._exit(0)
     os.waitpid(child, 0)
     if count_threads() != 1:
         raise RuntimeError("its imports leave threads behind")
+    fill_holes()
+    gc.freeze()
+
+
+def _rehearse(module: str) -> None:
+    """What a proc runs is brought together, and has run so often that the interpreter leaves it as it is."""
+    if not hasattr(sys.modules.get(module), "__path__"):
+        return
+    rehearse = importlib.import_module(f"{module}.rehearsal").rehearse
+    with watched() as codes:
+        rehearse(_FIRST_ROUNDS)
+    for own in (f"{module}.main", *(one for one in sys.modules if one.startswith(_BEFORE_MAIN))):
+        codes |= codes_of(sys.modules[own])
+    gc.collect()
+    fill_holes()
+    gather(codes)
+    rehearse(_ROUNDS)
 
 
 def _common_path() -> tuple[str, ...]:

@@ -42,7 +42,7 @@ def main() -> None:
     try:
         _import_late_parts()
         inherited = inherit(PROC_COMMAND[1], modules_of_procs(os.environ))
-        settle()
+        settle(inherited)
         _try_out()
     except Exception as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")

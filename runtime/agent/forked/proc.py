@@ -31,6 +31,7 @@ def become_proc(request: Request, inherited: Inherited) -> None:
         __package__=inherited.spec.parent,
         __builtins__=builtins,
     )
+    _kept.append(sys.modules["__main__"])
     sys.modules["__main__"] = main
     _register_dumps()
     os.register_at_fork(after_in_child=_register_dumps)
@@ -47,6 +48,7 @@ def _prepare(request: Request, inherited: Inherited) -> None:
     os.close(request.output)
     request.place(plan.fds)
     take_image(plan.image)
+    _kept.extend((sys.argv, sys.orig_argv))
     sys.argv = [inherited.spec.origin or inherited.module]
     sys.orig_argv = plan.argv
     # As site does it, an entry of PYTHONPATH is not added again by a .pth file.
@@ -71,3 +73,4 @@ def _register_dumps() -> None:
 
 
 _registered: list[int] = []
+_kept: list[object] = []  # to free what was inherited is to write to its pages

@@ -160,7 +160,7 @@ def fork_starter(
             _keep_open(0, 1, 2, theirs.fileno())
             if inherited is None:
                 inherited = inherit(command[1], modules)
-                settle()
+                settle(inherited)
             request = _serve(theirs, inherited, may_import)
         except BaseException as error:
             _say(theirs, {"unfit": f"{type(error).__name__}: {error}"})
