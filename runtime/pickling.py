@@ -75,8 +75,8 @@ def _is_plain(value: Any) -> bool:
         return kind in _PLAIN
     return (
         len(value) == 2
+        and type(value[1]) is dict  # before its truth is asked: an array has none
         and not value[1]
-        and type(value[1]) is dict
         and type(value[0]) is tuple
         and all(type(one) in _PLAIN for one in value[0])
     )

@@ -148,6 +148,13 @@ def test_small_values_arrive_equal_and_of_their_type(value: Any) -> None:
     assert type(arrived) is type(value)
 
 
+@pytest.mark.parametrize("make", [numpy.arange, torch.arange], ids=["arrays", "tensors"])
+def test_a_pair_of_what_has_no_truth_value_arrives(make: Callable[[int], Any]) -> None:
+    inputs, targets = sent((make(3), make(2)))
+    assert inputs.tolist() == [0, 1, 2]
+    assert targets.tolist() == [0, 1]
+
+
 def test_a_number_of_a_class_of_nowhere_goes_by_value() -> None:
     class Local(int):
         pass
