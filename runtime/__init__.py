@@ -32,7 +32,17 @@ if TYPE_CHECKING:
     from .client import Mesh, Meshes, open_meshes
     from .errors import ActorError, MeshError, MilkweedError
     from .job_records import JobRequest, JobView
-    from .meshes import ActorMesh, HostMesh, ProcMesh, Reduced, ValueMesh, attach, this_host, this_proc
+    from .meshes import (
+        ActorMesh,
+        Failed,
+        HostMesh,
+        ProcMesh,
+        Reduced,
+        ValueMesh,
+        attach,
+        this_host,
+        this_proc,
+    )
     from .node import Future, on_unhandled
     from .proc import current_rank, current_size
     from .records import MeshSpec, MeshView, RunRequest, RunView
@@ -42,6 +52,7 @@ __all__ = [
     "Actor",
     "ActorError",
     "ActorMesh",
+    "Failed",
     "Failure",
     "Future",
     "HostMesh",
@@ -76,6 +87,7 @@ _HOMES = {
     ".job_records": ("JobRequest", "JobView"),
     ".meshes": (
         "ActorMesh",
+        "Failed",
         "HostMesh",
         "ProcMesh",
         "Reduced",

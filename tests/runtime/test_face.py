@@ -7,7 +7,7 @@ import sys
 
 from milkweed import runtime
 
-FACE = """Actor ActorError ActorMesh Failure Future HostMesh JobRequest JobView Mesh MeshError MeshSpec
+FACE = """Actor ActorError ActorMesh Failed Failure Future HostMesh JobRequest JobView Mesh MeshError MeshSpec
     MeshView Meshes MilkweedError ProcMesh Reduced Restart RunRequest RunView ValueMesh attach
     current_rank current_size endpoint on_unhandled open_meshes this_host this_proc"""
 
