@@ -27,7 +27,8 @@ async def see_through(session: Session, started: RunResult, output: str) -> int:
     if output == "json":
         print_answer(outcome, "json")
     else:
-        print(outcome.summary(), file=sys.stderr)
+        # What ranks wrote has been shown as it came.
+        print(outcome.model_copy(update={"output_tail": ""}).summary(), file=sys.stderr)
     return 0 if outcome.state == "succeeded" else 1
 
 

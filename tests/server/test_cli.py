@@ -92,6 +92,7 @@ def test_a_command_is_run_followed_and_given_back(cli: Cli) -> None:
     assert done.returncode == 0, done.stderr
     assert "from 0..1 of 2" in done.stdout
     assert "succeeded after" in done.stderr
+    assert "from" not in done.stderr
     assert cli("status").stdout == "no meshes\n"
 
 
