@@ -54,6 +54,7 @@ class HostLink:
 
     async def run(self) -> None:
         reason = "its agent ended"
+        cancelled = False
         try:
             from ..services.procs import Procs
 
@@ -67,11 +68,13 @@ class HostLink:
                     await self._follow(procs)
         except* asyncio.CancelledError:  # the program ends, and nobody is to hear of it as a failure
             self._listeners.clear()
-            raise
+            cancelled = True
         except* MilkweedError as errors:
             reason = "; ".join(dict.fromkeys(_cause(one) for one in errors.exceptions))
         finally:
             self._lose(HostLost(reason))
+        if cancelled:  # bare: a task that ends with a group is reported as a failed one when the program ends
+            raise asyncio.CancelledError
 
     async def _follow(self, procs: ActorRef[Procs]) -> None:
         from ..services.procs import Procs

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import Conflict
 from ..records import CallWait
@@ -138,6 +138,14 @@ class Future(Generic[T]):
     def _on_deadline(self) -> None: ...
 
     def _on_cancel(self) -> None: ...
+
+    if not TYPE_CHECKING:  # whose checkers know that it is a Future
+
+        def __getattr__(self, name: str) -> object:
+            raise AttributeError(
+                f"this is a Future, without {name!r}: await it, or call .get(), and use what that gives",
+                name=name,
+            )
 
     def _result(self) -> T:
         assert self._take is not None

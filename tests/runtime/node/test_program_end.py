@@ -75,6 +75,28 @@ async def test_a_program_ends_by_its_exception() -> None:
     )
 
 
+@pytest.mark.parametrize("under_way", ["spawn()", "this_host().spawn_procs(per_host={'gpus': 1})"])
+async def test_a_program_that_fails_tells_its_own_exception_and_nothing_of_what_was_under_way(
+    under_way: str,
+) -> None:
+    program = f"""{BEGIN}
+async def main():
+    workers = {under_way}.spawn("w", Worker)
+    await workers.work.call()
+
+spawn()
+asyncio.run(main())
+"""
+    with anyio.fail_after(DEADLINE_S):
+        done = await anyio.run_process([sys.executable, "-c", program], cwd=ROOT, check=False)
+    told = done.stderr.decode()
+    assert told.count("Traceback") == 1, told
+    assert told.splitlines()[-1] == (
+        f"AttributeError: this is a Future, without {'work' if under_way == 'spawn()' else 'spawn'!r}:"
+        " await it, or call .get(), and use what that gives"
+    )
+
+
 @pytest.mark.parametrize(("how", "code"), [("sys.exit(5)", 5), ("os._exit(6)", 6)])
 async def test_a_program_ends_with_its_own_code(how: str, code: int) -> None:
     await ended(f"spawn().spawn('w', Worker).get().rank.call().get(); {how}", returncode=code)
