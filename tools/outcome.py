@@ -14,7 +14,7 @@ from .results import FailureGroup, FirstFailure, RunItem, RunResult, bounded
 from .selection import format_cursor
 from .verdicts import clean
 from .verdicts.failures import RankFailure, exit_in_words, first_failure, group_failures
-from .verdicts.tracebacks import PythonFailure, parse_failure
+from .verdicts.tracebacks import PythonFailure, parse_failure, start_of_last
 from .words import clip
 
 __all__ = ["describe_item", "describe_run", "tail_bytes"]
@@ -32,7 +32,6 @@ def tail_bytes(ranks: int) -> int:
     return min(16_384, max(2_048, _READ_BYTES // max(1, ranks)))
 
 
-_HEADER = b"Traceback (most recent call last):"
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 # What `ranks` says too.
 _TOLD_BY_RANKS = re.compile(r"ranks? [\d,-]+ failed")
@@ -121,10 +120,12 @@ def _rank_failure(rank: RankView, exit_: Exit, texts: Mapping[int, str], workspa
 
 
 def _without_end(piece: OutputSlice, failure: PythonFailure) -> OutputSlice:
-    """Without the traceback that ends it, which the first failure tells already; what led to it stays."""
-    start = piece.data.rfind(b"\n", 0, max(0, piece.data.rfind(_HEADER))) + 1
+    """Without the tracebacks that end it, which the first failure tells already; what led to them stays."""
+    start = start_of_last(piece.data)
+    if start is None:
+        return piece
     end = clean(piece.data[start:]).rstrip().rpartition("\n")[2]
-    if _HEADER not in piece.data or failure.exception not in end:
+    if (failure.last or failure.exception) not in end:
         return piece
     return replace(piece, data=piece.data[:start], next=piece.start + start)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from ...runtime.records import Frame
 from .frames import is_library, short_path, split_runs
 
-__all__ = ["PythonFailure", "parse_failure"]
+__all__ = ["PythonFailure", "parse_failure", "start_of_last"]
 
 _PREFIX = re.compile(r"^\[(?:rank|default)\d+\]: ?")
 _GROUP_PREFIX = re.compile(r"^\s*(?:\+ (?=Exception Group)|\|(?: |$)|\+-[+-].*$)")
@@ -28,6 +28,12 @@ _REPORTS = ("ChildFailedError", "SignalException", "ProcessRaisedException", "Pr
 _MAX_MESSAGE = 400
 _MAX_TRACEBACK = 1000
 _MAX_TEXT = 262_144
+_MAX_CAUSES = 3
+_MAX_CAUSE = 300
+# What comes before the traceback of an exception that led to the next one, or of one that a message is of.
+_CHAINS = ("During handling of the above", "The above exception was the direct")
+_REMOTE = "Traceback where it was raised:"
+_NEVER_RETRIEVED = "exception was never retrieved"
 # Lines of other output that may stand between the lines of one traceback.
 _MAX_STRANGERS = 20
 
@@ -37,8 +43,9 @@ class PythonFailure:
     """An uncaught exception.
 
     `file` and `line` are the innermost place in the user's own code (of any code where there is none);
-    `traceback` is its tail as text, outermost first, library frames folded; `cause` names the exception that
-    this one was raised from, or the first one of an exception group.
+    `traceback` is its tail as text, outermost first, library frames folded, and then what it was raised from;
+    `cause` names the exception that this one was raised from, or the first one of an exception group. `last`
+    is the type that the text of all this ends with: of another process, where the exception came from there.
     """
 
     exception: str
@@ -47,6 +54,7 @@ class PythonFailure:
     file: str = ""
     line: int = 0
     cause: str = ""
+    last: str = ""
 
     def __str__(self) -> str:
         return f"{self.exception}: {self.message}" if self.message else self.exception
@@ -59,13 +67,17 @@ class _Raised:
     frames: tuple[tuple[Frame, str], ...]
     aside: bool = False  # not what ended the process: a thread's, or one that was ignored
     chained: bool = False
+    remote: bool = False  # in the message of the one before, whose process it was not raised in
+
+    def __str__(self) -> str:
+        return f"{self.exception}: {self.message}" if self.message else self.exception
 
 
 def parse_failure(text: str, *, workspace: str = "") -> PythonFailure | None:
     """The exception that ended a process, from its cleaned output; None when the text tells of none.
 
     The last traceback counts, and of a chain the last exception; reports of a launcher about its children,
-    and exceptions of threads or of finalisers, count only when there is nothing else.
+    and exceptions of threads, tasks or finalisers, count only when there is nothing else.
     """
     lines = [_PREFIX.sub("", line) for line in text[-_MAX_TEXT:].split("\n")]
     raised = list(_tracebacks(lines))
@@ -79,26 +91,49 @@ def parse_failure(text: str, *, workspace: str = "") -> PythonFailure | None:
     return other or (_describe(raised[-1], raised, workspace) if raised else None)
 
 
+def start_of_last(data: bytes) -> int | None:
+    """Where the last traceback of an output begins, with those that it was raised from; None without one."""
+    found = data.rfind(_HEADER.encode())
+    if found < 0:
+        return None
+    start = data.rfind(b"\n", 0, found) + 1
+    while start:
+        before = data[:start].rstrip()
+        link = before.rfind(b"\n") + 1
+        if not any(text.encode() in before[link:] for text in (_REMOTE, *_CHAINS)):
+            break
+        before = before[:link].rstrip()
+        header = before.rfind(_HEADER.encode(), before.rfind(b"\n\n") + 1)
+        # Of an exception that was never raised here there is but its message.
+        start = before.rfind(b"\n", 0, header if header >= 0 else len(before)) + 1
+    return start
+
+
 def _is_report(found: _Raised) -> bool:
     return found.exception.rsplit(".", 1)[-1] in _REPORTS
 
 
 def _tracebacks(lines: Sequence[str]) -> Iterator[_Raised]:
     at = 0
-    chained = aside = False
+    chained = aside = remote = before = False
     while at < len(lines):
         line = lines[at]
         at += 1
-        if line.startswith(("During handling of the above", "The above exception was the direct")):
+        if line.startswith(_CHAINS):
             chained = True
-        elif line.startswith(("Exception ignored in", "Exception in thread")):
+        elif line.startswith(("Exception ignored in", "Exception in thread")) or _NEVER_RETRIEVED in line:
             aside = True
+        elif line.strip() == _REMOTE:
+            remote = True
         elif _HEADER in line:
+            nested = line.lstrip().startswith("|")  # of an exception group
             found, at = _traceback(lines, at)
             if found is not None:
                 exception, message, frames = found
-                yield _Raised(exception, message, frames, aside, chained)
-                chained = aside = False
+                aside = aside or (before and (chained or remote or nested))
+                yield _Raised(exception, message, frames, aside, chained, remote)
+                before = aside
+                chained = aside = remote = False
 
 
 def _traceback(
@@ -152,21 +187,46 @@ def _message(lines: Sequence[str], at: int, first: str) -> tuple[str, int]:
 
 
 def _describe(found: _Raised, raised: Sequence[_Raised], workspace: str) -> PythonFailure:
-    at = next(index for index, other in enumerate(raised) if other is found)
-    exception, message, frames = found.exception, found.message, found.frames
-    cause = ""
-    if found.chained and at:
-        cause = f"{raised[at - 1].exception}: {raised[at - 1].message}".removesuffix(": ")
-    own = next((frame for frame, _ in reversed(frames) if not is_library(frame.file)), None)
-    own = own or (frames[-1][0] if frames else None)
+    """Of one that came from another process, the exception that told of it here."""
+    last = at = next(index for index, other in enumerate(raised) if other is found)
+    while raised[at].remote and at:
+        at -= 1
+    found = raised[at]
+    first = at
+    while raised[first].chained and first:
+        first -= 1
+        while raised[first].remote and first:
+            first -= 1
+    causes = [*raised[at + 1 : last + 1], *reversed(raised[first:at])]
+    own = _own_frame(found)
+    here = own[0] if own else found.frames[-1][0] if found.frames else None
     return PythonFailure(
-        exception,
-        message,
-        _tail(frames, f"{exception}: {message}".removesuffix(": "), workspace),
-        short_path(own.file, workspace) if own else "",
-        own.line if own else 0,
-        cause,
+        found.exception,
+        found.message,
+        "\n".join([_tail(found.frames, str(found), workspace), *_causes(causes, workspace)]),
+        short_path(here.file, workspace) if here else "",
+        here.line if here else 0,
+        str(causes[0]) if causes else "",
+        raised[last].exception,
     )
+
+
+def _own_frame(found: _Raised) -> tuple[Frame, str] | None:
+    return next((frame for frame in reversed(found.frames) if not is_library(frame[0].file)), None)
+
+
+def _causes(causes: Sequence[_Raised], workspace: str) -> list[str]:
+    """What it was raised from, nearest first: where the user's own code was, or what is not told by now."""
+    shown: list[str] = []
+    for cause in causes:
+        own = _own_frame(cause)
+        if own is None and cause.exception.startswith("milkweed."):
+            continue
+        lines = [f"from {cause}"[:_MAX_CAUSE]]
+        if own is not None:
+            lines.append(_frame_text(*own, workspace)[:_MAX_CAUSE])
+        shown += [line for line in lines if line not in shown]
+    return shown[: 2 * _MAX_CAUSES]
 
 
 def _tail(frames: Sequence[tuple[Frame, str]], last_line: str, workspace: str) -> str:

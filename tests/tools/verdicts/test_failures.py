@@ -20,6 +20,7 @@ from milkweed.tools.verdicts import (
     group_failures,
     parse_failure,
 )
+from milkweed.tools.verdicts.tracebacks import start_of_last
 
 
 def run(directory: Path, code: str, *argv: str) -> str:
@@ -109,6 +110,81 @@ def test_an_exception_of_a_thread_counts_only_alone(tmp_path: Path) -> None:
         ).exception
         == "OSError"
     )
+
+
+@pytest.mark.parametrize(
+    "more", ["", "\n\nThe above exception was the direct cause of the following exception:\n"]
+)
+def test_an_exception_that_nobody_retrieved_counts_only_alone(more: str) -> None:
+    task = (
+        "Task exception was never retrieved\nfuture: <Task finished name='Task-9'>\n"
+        "  | BaseExceptionGroup:  (1 sub-exception)\n  +-+---------------- 1 ----------------\n"
+        '    | Traceback (most recent call last):\n    |   File "/lib/a.py", line 1, in run\n'
+        "    | asyncio.exceptions.CancelledError\n"
+    )
+    if more:
+        task += (
+            f'{more}\nTraceback (most recent call last):\n  File "/lib/a.py", line 2, in run\nKeyError: 1\n'
+        )
+    own = (
+        'Traceback (most recent call last):\n  File "/ws/a.py", line 7, in main\n    x.y\nAttributeError: y\n'
+    )
+    told = parse_failure(own + task, workspace="/ws")
+    assert (str(told), told and told.line) == ("AttributeError: y", 7)
+    alone = parse_failure(task, workspace="/ws")
+    assert alone is not None
+    assert alone.exception == ("KeyError" if more else "asyncio.exceptions.CancelledError")
+
+
+REMOTE = """\
+import json
+from milkweed.runtime.errors import ActorError
+def there():
+    {}["width"]
+try:
+    there()
+except KeyError as error:
+    trace = 'Traceback (most recent call last):\\n  File "script.py", line 4, in there\\n    {}["width"]\\n'
+    trace += "KeyError: 'width'"
+    lost = ActorError("actor_error", "t.there on rank 2 raised KeyError: 'width'", "x", "KeyError", trace)
+"""
+
+
+@pytest.mark.parametrize("chained", [False, True])
+def test_an_exception_from_another_process_is_told_with_who_told_it_and_where_it_was_raised(
+    tmp_path: Path, chained: bool
+) -> None:
+    text = run(
+        tmp_path,
+        REMOTE + ("raise RuntimeError('1 of 4 ranks failed') from lost" if chained else "raise lost"),
+    )
+    failure = parse_failure(text, workspace=str(tmp_path))
+    assert failure is not None
+    assert failure.line == 11
+    assert ("1 of 4 ranks" if chained else "t.there on rank 2 raised KeyError") in str(failure)
+    *_, told, cause, place = failure.traceback.splitlines()
+    assert told == str(failure)
+    assert (cause, place) == ("from KeyError: 'width'", '  script.py:4 there: {}["width"]')
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "1 / 0",
+        "try:\n    1 / 0\nexcept Exception:\n    raise ValueError('a\\nb')",
+        "raise ValueError from KeyError(1)",
+        REMOTE + "raise lost",
+        REMOTE + "raise RuntimeError('1 of 4') from lost",
+    ],
+)
+def test_the_last_traceback_begins_where_those_begin_that_led_to_it(tmp_path: Path, code: str) -> None:
+    before = "Traceback (most recent call last):\nOSError: caught before\n\nepoch 1\n"
+    data = f"{before}{run(tmp_path, code)}".encode()
+    assert data[: start_of_last(data) or 0].decode() == before
+
+
+def test_without_a_traceback_none_begins() -> None:
+    assert start_of_last(b"epoch 1\n") is None
 
 
 def test_a_crash_of_the_interpreter_shows_its_stack(tmp_path: Path) -> None:
