@@ -61,8 +61,8 @@ class ReplicaPlan:
 class ReplicaView:
     """One replica as far as it is known. `run` is its latest attempt, `base` what its attempts are named by.
 
-    `slot` is its place on the host, from 0. `failure` is the latest one, `seq` the last event folded into
-    this.
+    `slot` is its place on the host, from 0. `failure` is the latest one, of attempt `failed_attempt` (0 of a
+    lost host's), `seq` the last event folded into this.
     """
 
     replica: int
@@ -77,6 +77,7 @@ class ReplicaView:
     reason: str = ""
     ended_at: float | None = None
     seq: int = 0
+    failed_attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,18 +39,27 @@ class _Alike(NamedTuple):
     """What replicas have in common that share an entry."""
 
     order: int
-    attempt: int
     restarts: int
+    attempt: int
+    failed_attempt: int
     reason: str
     failure: str
 
 
-def describe_job(status: JobStatus, *, now: float, lease_left_s: float, workspace: str = "") -> JobResult:
+def describe_job(
+    status: JobStatus,
+    *,
+    now: float,
+    lease_left_s: float,
+    workspace: str = "",
+    restarted: int | None = None,
+) -> JobResult:
     """The job, its troubled replicas first; those that are alike share an entry.
 
     Args:
         now: wall clock.
         workspace: directory of the user's own code, which tracebacks are told from.
+        restarted: a replica that was started again just now.
     """
     view = status.view
     words = {one.replica: failure_in_words(one.failure, workspace) for one in view.replicas if one.failure}
@@ -58,8 +67,9 @@ def describe_job(status: JobStatus, *, now: float, lease_left_s: float, workspac
     for one in view.replicas:
         key = _Alike(
             _STATE_ORDER.index(one.state),
-            one.attempt,
-            one.restarts,
+            -one.restarts,
+            -one.attempt,
+            one.failed_attempt,
             one.reason,
             _NUMBER.sub("#", words.get(one.replica, "")),
         )
@@ -82,7 +92,7 @@ def describe_job(status: JobStatus, *, now: float, lease_left_s: float, workspac
             duration_s=_duration(view, now),
             lease_left_s=round(lease_left_s),
             warnings=[clip(warning, int(300 * share)) for warning in view.warnings[:5]],
-            next=_next(view),
+            next=_next(view, restarted),
         )
 
     return bounded(build)
@@ -141,6 +151,7 @@ def _item(
         reason=clip(clean(first.reason), int(160 * share)),
         attempt=first.attempt,
         restarts=first.restarts,
+        failed_attempt=first.failed_attempt,
         last_failure=clip(words.get(first.replica, ""), int(240 * share)),
         hosts=clip(format_ranks(one.host for one in members), int(120 * share)),
         runs={str(one.replica): one.run for one in named},
@@ -163,10 +174,12 @@ def _duration(view: JobView, now: float) -> float:
     return round(max(0.0, (view.ended_at or now) - view.created_at), 2)
 
 
-def _next(view: JobView) -> str:
+def _next(view: JobView, restarted: int | None = None) -> str:
     by_state = {one.state: one for one in reversed(view.replicas)}
     if view.state == "succeeded":
         return f"read_run_output(run={view.replicas[0].run!r}) has what replica 0 wrote."
+    if restarted is not None and view.replicas[restarted].state == "running":
+        return _wait_for_news(view, view.replicas[restarted])
     given_up, lost = by_state.get("given_up"), by_state.get("lost")
     if given_up is not None and given_up.run:
         look = f"read_run_output(run={given_up.run!r}) has why"
@@ -180,8 +193,11 @@ def _next(view: JobView) -> str:
     failed = by_state.get("restarting")
     if failed is not None and failed.run:
         return f"read_run_output(run={failed.run!r}) has why replica {failed.replica} failed."
-    back = next(
-        (one for one in view.replicas if one.state == "running" and one.attempt > 1 and one.run), None
-    )
-    look = f"; stack_dump(target={back.run!r}) if replica {back.replica} does not go on" if back else ""
+    back = [one for one in view.replicas if one.state == "running" and one.attempt > 1]
+    return _wait_for_news(view, max(back, key=lambda one: (one.restarts, one.attempt), default=None))
+
+
+def _wait_for_news(view: JobView, back: ReplicaView | None) -> str:
+    run = back.run if back is not None else ""
+    look = f"; stack_dump(target={run!r}) if replica {back.replica} does not go on" if back and run else ""
     return f"replica_status(job={view.job!r}, wait_s=40) waits for news{look}."

@@ -266,6 +266,7 @@ class ReplicaItem(_Item):
     reason: str = ""
     attempt: int = Field(default=0, description="the latest, from 1")
     restarts: int = Field(default=0, description="that failures led to")
+    failed_attempt: int = Field(default=0, description="the one that last failed")
     last_failure: str = Field(default="", description="rank, exit, and exception or last line")
     hosts: str
     runs: dict[str, str] = Field(default={}, description="latest attempt of each, by replica")
@@ -296,7 +297,10 @@ class JobResult(Result):
         lines = [f"{self.job}: {self.state} after {self.duration_s:g} s{reason}; replicas {states}"]
         failed = next((item for item in self.replica_list if item.last_failure), None)
         if failed is not None:
-            lines.append(f"replica {failed.replicas}, attempt {failed.attempt}: {failed.last_failure}")
+            attempt = f", attempt {failed.failed_attempt}" if failed.failed_attempt else ""
+            since = failed.attempt > failed.failed_attempt > 0
+            now = f" (attempt {failed.attempt} is {failed.state})" if since else ""
+            lines.append(f"replica {failed.replicas}{attempt}{now}: {failed.last_failure}")
         return "\n".join(_cut(line) for line in (*lines, self.next) if line)
 
 

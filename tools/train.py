@@ -121,7 +121,7 @@ async def restart_replica(
     """Ends a replica's ranks and starts it again at once, one that was given up too. It does not count as a
     failure."""
     found = await call.meshes.find_job(job)
-    return await _describe(found, await found.restart_replica(job, replica))
+    return await _describe(found, await found.restart_replica(job, replica), restarted=replica)
 
 
 @tool("train", destructive=True, idempotent=True)
@@ -135,6 +135,12 @@ async def _wait(mesh: Mesh, job: str, wait_s: float) -> JobStatus:
     return await mesh.job(job, wait_s=min(wait_s, WAIT_MAX_S - _ANSWER_S))
 
 
-async def _describe(mesh: Mesh, status: JobStatus) -> JobResult:
+async def _describe(mesh: Mesh, status: JobStatus, *, restarted: int | None = None) -> JobResult:
     at = await mesh.view()
-    return describe_job(status, now=time.time(), lease_left_s=at.lease_left_s, workspace=at.spec.workspace)
+    return describe_job(
+        status,
+        now=time.time(),
+        lease_left_s=at.lease_left_s,
+        workspace=at.spec.workspace,
+        restarted=restarted,
+    )

@@ -40,17 +40,18 @@ def fold(view: JobView, host: int, event: HostEvent) -> JobView:
     known = view.replicas[note.replica]
     if known.host != host or event.seq <= known.seq or known.state == "lost":
         return view
-    over = state in _OVER
+    over, failed = state in _OVER, event.kind == "replica_failed"
     changed = replace(
         known,
         state=state,
         attempt=note.attempt,
         restarts=note.restarts,
         run=event.run,
-        failure=_failure(view, note, event) if event.kind == "replica_failed" else known.failure,
+        failure=_failure(view, note, event) if failed else known.failure,
         reason=_WORDS.get(event.detail, event.detail) if over else "",
         ended_at=event.at if over else None,
         seq=event.seq,
+        failed_attempt=note.attempt if failed else known.failed_attempt,
     )
     return _settle(view, lambda one: changed if one.replica == note.replica else one, event.at)
 
@@ -67,7 +68,9 @@ def lose_host(view: JobView, host: int, why: str, at: float) -> JobView:
         if one.host != host or one.state in _OVER:
             return one
         failure = Failure("host", str(host), view.mesh, reason=why or "it was lost", at=at)
-        return replace(one, state="lost", reason=f"host {host} was lost", failure=failure, ended_at=at)
+        return replace(
+            one, state="lost", reason=f"host {host} was lost", failure=failure, failed_attempt=0, ended_at=at
+        )
 
     return _settle(view, lose, at)
 

@@ -80,12 +80,12 @@ def test_replicas_that_are_alike_share_an_entry_and_the_troubled_come_first() ->
     result = described(job_of(replica(0), gone, replica(2), again, state="degraded", reason="r"))
     assert [(item.replicas, item.state, item.attempt) for item in result.replica_list] == [
         ("1", "given_up", 4),
-        ("0,2", "running", 1),
         ("3", "running", 2),
+        ("0,2", "running", 1),
     ]
     assert result.replicas == {"given_up": "1", "running": "0,2-3"}
     assert (result.restarts, result.duration_s) == (4, 12.0)
-    both = result.replica_list[1]
+    both = result.replica_list[2]
     assert both.runs == {"0": "run-0.1", "2": "run-2.1"}
     assert both.pids == {"0": [1000, 1001], "2": [1020, 1021]}
     assert result.next == (
@@ -133,10 +133,29 @@ def test_the_next_call_that_helps_is_said(status: JobStatus, words: str) -> None
 
 
 def test_the_summary_is_three_short_lines() -> None:
-    hurt = replica(1, attempt=2, restarts=1, state="restarting", failure=failed())
+    hurt = replica(1, attempt=2, restarts=1, state="restarting", failure=failed(), failed_attempt=2)
     lines = described(job_of(replica(0), hurt)).summary().splitlines()
     assert lines[:2] == [
         "job-a: running after 12 s; replicas restarting 1, running 0",
         "replica 1, attempt 2: rank 0, exit 1: ValueError: bad layer (train.py:3)",
     ]
     assert len(lines) == 3
+
+
+def test_a_failure_is_told_of_its_own_attempt_whatever_goes_on_since() -> None:
+    often = replica(2, attempt=4, restarts=2, failure=failed(1), failed_attempt=3, run="run-2.4")
+    once = replica(1, attempt=2, restarts=1, failure=failed(), failed_attempt=1, run="run-1.2")
+    result = described(job_of(replica(0), once, often))
+    _, told, step = result.summary().splitlines()
+    assert told == (
+        "replica 2, attempt 3 (attempt 4 is running): rank 1, exit 1: ValueError: bad layer (train.py:3)"
+    )
+    assert "stack_dump(target='run-2.4') if replica 2 does not go on" in step
+
+
+def test_a_replica_that_was_started_again_by_hand_is_the_one_to_look_at() -> None:
+    often = replica(2, attempt=4, restarts=2, failure=failed(1), failed_attempt=3, run="run-2.4")
+    by_hand = replica(0, attempt=2, run="run-0.2")
+    status = job_of(by_hand, often)
+    step = describe_job(status, now=112.0, lease_left_s=60.0, restarted=0).next
+    assert "stack_dump(target='run-0.2') if replica 0 does not go on" in step

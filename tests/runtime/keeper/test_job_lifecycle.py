@@ -36,7 +36,7 @@ def test_a_replica_fails_and_comes_back_with_its_next_attempt() -> None:
     assert (hurt.failure.ranks, hurt.failure.tail) == ((4,), ("bang",))
     back = after(view, event("replica_started", 1, attempt=2, seq=3)).replicas[1]
     assert (back.state, back.attempt, back.restarts, back.run) == ("running", 2, 1, "run-1.2")
-    assert back.failure == hurt.failure
+    assert (back.failure, back.failed_attempt) == (hurt.failure, 1)
 
 
 def test_a_replica_that_was_given_up_degrades_the_job_and_its_return_mends_it() -> None:
