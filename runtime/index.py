@@ -242,10 +242,22 @@ class Index:
     def run(self, run: str) -> RunView:
         """
         Raises:
-            NotFound: run_not_found, naming the latest ones.
+            NotFound: run_not_found, naming the latest ones, or those that must be meant.
         """
         row = self._execute("SELECT view FROM runs WHERE run = ?", (run,)).fetchone()
         if row is None:
+            if self._execute("SELECT 1 FROM jobs WHERE job = ?", (run,)).fetchone() is not None:
+                what = f"{run} is a job; each attempt of its replicas is a run of its own"
+                raise NotFound("run_not_found", what, f"replica_status(job={run!r}) names them.")
+            attempts = self._execute(
+                "SELECT run FROM runs WHERE substr(run, 1, ?) = ? ORDER BY created_at DESC LIMIT 5",
+                (len(run) + 1, f"{run}."),
+            ).fetchall()
+            if attempts:
+                what = (
+                    f"no run '{quoted(run)}'; its attempts, latest first: {', '.join(r[0] for r in attempts)}"
+                )
+                raise NotFound("run_not_found", what, "Name one of them.")
             latest = [r[0] for r in self._execute("SELECT run FROM runs ORDER BY created_at DESC LIMIT 5")]
             known = f"latest runs: {', '.join(latest)}" if latest else "nothing was run yet"
             raise NotFound("run_not_found", f"no run '{quoted(run)}'; {known}", "Call list_runs.")

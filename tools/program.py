@@ -49,7 +49,18 @@ async def run_controller(
     ] = 20.0,
 ) -> RunResult:
     """Runs one Python program that controls the whole mesh, and waits up to wait_s for its end. In it
-    `from milkweed.runtime import attach`; `attach()` gives the hosts, on which it spawns procs and actors.
+    `attach()` gives the hosts, on which it spawns procs and actors:
+
+        from milkweed.runtime import Actor, attach, current_rank, endpoint
+        class Trainer(Actor):
+            @endpoint
+            def step(self, x): return x * current_rank().rank
+        procs = attach().spawn_procs(per_host={"gpus": 2}).get()
+        trainers = procs.spawn("trainers", Trainer).get()  # more arguments: of __init__
+        print(trainers.step.call(2).get().values())  # of each rank; trainers.slice(gpus=1): of some
+
+    In async code await what has .get() here. An endpoint that another one waits for is better async.
+
     It is a run of one rank: wait_for_run, read_run_output, stack_dump and cancel_run work on it. What it
     spawned ends with it. A failure that it does not handle makes the mesh degraded until then."""
     if (command is None) == (script is None):

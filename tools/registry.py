@@ -27,7 +27,7 @@ DEFAULT = ("mesh", "run", "files", "debug")
 ENTRY_POINTS = "milkweed.toolsets"
 DESCRIPTION_LIMIT = 2048
 # A line break inside a paragraph.
-_WRAPPED = re.compile(r"(?<!\n)\n(?![\n-])")
+_WRAPPED = re.compile(r"(?<!\n)\n(?![\n -])")  # not of a list, or of a program that is shown
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,7 +135,7 @@ class MeshList(Result):
     def summary(self) -> str:
         if not self.meshes:
             return "no meshes"
-        return _cut(", ".join(f"{item.mesh} ({item.state})" for item in self.meshes))
+        return _listed([f"{item.mesh} ({item.state})" for item in self.meshes], self.more)
 
 
 class HostItem(_Item):
@@ -244,6 +244,7 @@ class RunResult(Result):
     def summary(self) -> str:
         lines = [
             f"{self.run}: {self.state} after {self.duration_s:g} s"
+            + (f", {self.start} start" if self.start else "")
             + (f" ({self.reason})" if self.reason else "")
         ]
         if self.first_failure is not None:
@@ -313,7 +314,7 @@ class RunList(Result):
     def summary(self) -> str:
         if not self.runs:
             return f"{self.mesh}: no runs"
-        return _cut(", ".join(f"{item.run} ({item.state})" for item in self.runs))
+        return _listed([f"{item.run} ({item.state})" for item in self.runs], self.more)
 
 
 class FetchResult(Result):
@@ -336,6 +337,15 @@ class FetchResult(Result):
 
 def _minutes(seconds: float) -> str:
     return f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left"
+
+
+def _listed(words: list[str], more: int, limit: int = 240) -> str:
+    """As many as there is room for, whole, and how many are left out."""
+    shown = list(words)
+    while len(", ".join(shown)) > limit:
+        shown.pop()
+    more += len(words) - len(shown)
+    return ", ".join([*shown, *[f"{more} more"] * bool(more)])
 
 
 def _cut(text: str, limit: int = 240) -> str:

@@ -15,7 +15,7 @@ from .members import Member
 __all__ = ["Explaining", "proc_lost"]
 
 _KNOWN_S = 1.0
-_STEP = "See failures(); with a restart policy it would come again. Spawn it again."
+_STEP = "Spawn it anew; spawn_procs(..., restart=Restart()) starts such a proc again by itself."
 
 Tell = Callable[[MilkweedError], None]
 Waiting = list[Callable[[Failure], None]]

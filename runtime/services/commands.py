@@ -61,7 +61,8 @@ def check_program(argv: Sequence[str], cwd: str, where: str = "") -> None:
     except OSError:
         names = []
     near = nearest(os.path.basename(path), names) or sorted(names)[:_SHOWN]
-    there = f"; in {quoted(folder)}: {', '.join(near)}" if near else ""
+    others = f" and {len(names) - len(near)} more" if len(names) > len(near) else ""
+    there = f"; in {quoted(folder)}: {', '.join(near)}{others}" if near else ""
     raise NotFound(
         "file_not_found", f"no program {quoted(argv[1])}{where}{there}", "Correct the command, or give cwd."
     )

@@ -137,6 +137,25 @@ def test_a_job_is_found_and_one_that_is_over_is_not_unfinished(index: Index) -> 
         index.job("job-x")
 
 
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("job-a", r"job-a is a job; .*\. replica_status\(job='job-a'\) names them\."),
+        ("run-a", r"no run 'run-a'; its attempts, latest first: run-a\.2, run-a\.1\. Name one of them\."),
+        ("run-ab", r"no run 'run-ab'; latest runs: "),
+    ],
+)
+def test_of_a_job_its_attempts_are_named_where_a_run_is_asked_for(
+    index: Index, asked: str, told: str
+) -> None:
+    index.put_job(JobView("job-a", "mesh-a", "running", "x", JobRequest(("x",), 1), (), 1.0))
+    for number in (1, 2):
+        view = RunView(f"run-a.{number}", "mesh-a", "running", "spmd", "x", (RankView(0, 0),), float(number))
+        index.put_run(view)
+    with pytest.raises(NotFound, match=told):
+        index.run(asked)
+
+
 def test_a_directory_that_cannot_be_written_is_told_from_a_broken_index(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

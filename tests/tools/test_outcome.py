@@ -7,7 +7,7 @@ import pytest
 
 from milkweed.runtime.records import EndReason, Exit, OutputSlice, RankState, RankView, RunState, RunView
 from milkweed.tools.outcome import describe_item, describe_run, tail_bytes
-from milkweed.tools.results import RESULT_BYTES, RunResult
+from milkweed.tools.results import RESULT_BYTES, RunList, RunResult
 
 TRACEBACK = b"""\
 Traceback (most recent call last):
@@ -104,6 +104,16 @@ def test_the_fields_come_in_the_order_in_which_they_help() -> None:
     assert [name for name in names if name in wanted] == wanted
 
 
+def test_lists_name_whole_ids_and_count_what_is_left_out() -> None:
+    items = [describe_item(replace(run("running"), run=f"run-{number:03}"), 20.0) for number in range(30)]
+    text = RunList(mesh="mesh-a", runs=items, more=5).summary()
+    shown = text.split(", ")
+    assert shown[:2] == ["run-000 (running)", "run-001 (running)"]
+    assert shown[-1] == f"{35 - (len(shown) - 1)} more"
+    assert set(shown[:-1]) <= {f"run-{number:03} (running)" for number in range(30)}
+    assert RunList(mesh="mesh-a", runs=items[:2]).summary() == "run-000 (running), run-001 (running)"
+
+
 def test_ranks_that_failed_differently_are_groups() -> None:
     ranks = [
         rank(0, "failed", at=9.0, code=1),
@@ -195,3 +205,8 @@ def test_the_outcome_says_how_python_started_and_why_cold(
     ranks = [replace(rank(number), start=start) for number, start in enumerate(starts)]
     content = outcome(run("succeeded", *ranks)).content()
     assert {name: content[name] for name in ("start", "cold_because") if name in content} == told
+
+
+def test_the_summary_says_how_python_started_too() -> None:
+    warm = replace(rank(0), start="warm")
+    assert outcome(run("succeeded", warm)).summary() == "run-a: succeeded after 10.5 s, warm start"

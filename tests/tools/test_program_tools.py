@@ -161,6 +161,16 @@ time.sleep(1000)
 """
 
 
+async def test_the_program_that_the_description_shows_runs(real: Meshes, tmp_path: Path) -> None:
+    ask = asker(real)
+    await ask("allocate_mesh", name="t", workspace=str(tmp_path))
+    (tool,) = Registry.load("program").tools
+    shown = [line[4:] for line in tool.description.splitlines() if line.startswith("    ")]
+    with anyio.fail_after(90):
+        result = await ask("run_controller", mesh="t", script="\n".join(shown), wait_s=45)
+    assert (result.state, result.output_tail) == ("succeeded", "[0, 2]")
+
+
 async def test_a_mesh_that_is_degraded_by_a_controller_says_what_helps(real: Meshes, tmp_path: Path) -> None:
     ask = asker(real)
     mesh = (await ask("allocate_mesh", name="t", workspace=str(tmp_path))).mesh

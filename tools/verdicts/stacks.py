@@ -158,7 +158,8 @@ def _calls_in_words(calls: Sequence[Sequence[ServedNote]]) -> str:
     waiting = sum(call.state == "waiting" for member in calls for call in member)
     words = [f"{name}{_for(running, name)}" for name in dict.fromkeys(call.call for call in running)]
     words += [name for name in tasks if name not in words]
-    words += [f"{waiting} call{'s' if waiting > 1 else ''} waiting"] * bool(waiting)
+    of_all = " in all" if len(calls) > 1 else ""
+    words += [f"{waiting} call{'s' if waiting > 1 else ''} waiting{of_all}"] * bool(waiting)
     return ", ".join(words[:_MAX_NAMED])
 
 

@@ -157,7 +157,7 @@ def test_a_circle_of_calls_comes_first_with_its_mend() -> None:
         " rank 0 is in a call of workers.step on workers 0-1 (control.py:20 main)"
     )
     assert (
-        "workers 0-1 (Stage.exchange for 9 s, 2 calls waiting, a call of stages.state on workers 0-1):"
+        "workers 0-1 (Stage.exchange for 9 s, 2 calls waiting in all, a call of stages.state on workers 0-1):"
         in text
     )
 
