@@ -27,10 +27,13 @@ def environment(
     return env | hook_environment(context.run_directory(plan.run), process.label, env.get("PYTHONPATH", ""))
 
 
-def open_starters(context: HostContext, tasks: anyio.abc.TaskGroup, modules: Sequence[str]) -> Starters:
+def open_starters(
+    context: HostContext, tasks: anyio.abc.TaskGroup, modules: Sequence[str], quiet_s: float
+) -> Starters:
     """The starters of a host; they carry its mark, and that of no run."""
     mark = {"MILKWEED_HOST_ID": context.instance}
-    return Starters(context.children, tasks, context.directory / "starters", mark, modules=modules)
+    directory = context.directory / "starters"
+    return Starters(context.children, tasks, directory, mark, modules=modules, quiet_s=quiet_s)
 
 
 def marks(context: HostContext, run: str, rank: int | None = None) -> dict[str, str]:

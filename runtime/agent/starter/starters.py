@@ -20,12 +20,12 @@ from .key import Key, WarmRequest, read_request
 from .starter import Stale, Starter
 from .turn import my_turn
 
-__all__ = ["Started", "Starters"]
+__all__ = ["QUIET_S", "Started", "Starters"]
 
 logger = logging.getLogger(__name__)
 
 _IMPORT_S = 120.0
-_QUIET_S = 1.0
+QUIET_S = 5.0
 _MOST = 2
 _MOST_TRIES = 3
 _LONG_LIFE_S = 300.0
@@ -84,7 +84,7 @@ class Starters:
         *,
         modules: Sequence[str] = ("torch",),
         forks: Forks | None = None,
-        quiet_s: float = _QUIET_S,
+        quiet_s: float = QUIET_S,
     ) -> None:
         self._children = children
         self._tasks = tasks

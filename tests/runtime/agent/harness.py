@@ -44,7 +44,10 @@ async def main(forked: ForkedStarter, directory: Path, socket: Path, mesh: str, 
         context = HostContext(mesh, 0, "host-0", "127.0.0.1", directory, str(directory), children, spool)
         async with (
             Runs.open(
-                context, OutputCap(CapPolicy(cap, cap // 8)), warm_modules=modules_of_runs(os.environ)
+                context,
+                OutputCap(CapPolicy(cap, cap // 8)),
+                warm_modules=modules_of_runs(os.environ),
+                quiet_s=0.2,
             ) as runs,
             Procs.open(
                 context, socket, modules=modules_of_procs(os.environ), forked=forked, command=STAND_IN
