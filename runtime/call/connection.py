@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 _HANDSHAKE_S = 5.0
 _MOST_BEFORE_HELLO = 64 * 1024
-LOOK_AND_REPEAT = "It may have had its effect: look (mesh_status, list_runs), then call again."
+LOOK_AND_REPEAT = "It may have had its effect: look, then call again."
 
 OnReply = Callable[[WireFrame | MilkweedError], None]
 """Called on the loop's thread, once: with a RESULT or ERROR frame, or why there will be none. Before that it
