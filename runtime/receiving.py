@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import sys
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -50,21 +51,27 @@ def _mapped(size: int) -> mmap.mmap:
 @dataclass(slots=True, eq=False)
 class _Kept:
     mapping: mmap.mmap
+    size: int
     used_at: float
     is_spare: bool = False
     """The kernel may take its pages, should memory run short."""
 
     def is_held(self) -> bool:
-        """Whether any buffer is left on it: what has one cannot be resized, here to the size that it has."""
+        """Whether anything refers to it but this: a buffer, or who found it below one (`memoryview.obj`).
+
+        What has buffers cannot be resized, here to the size that it has.
+        """
+        if sys.getrefcount(self.mapping) > 2:  # ours, and that of the argument
+            return True
         try:
-            self.mapping.resize(len(self.mapping))
-        except (BufferError, OSError):  # OSError: whoever had it changed how part of it is mapped
+            self.mapping.resize(self.size)
+        except (BufferError, OSError, ValueError):  # whoever had it has closed it, or mapped part of it anew
             return True
         return False
 
     def fits(self, size: int) -> bool:
         """Not far larger: whoever holds a part of what is received holds the whole of it."""
-        return 0 <= len(self.mapping) - size <= max(_HUGE_PAGE, size // 4)
+        return 0 <= self.size - size <= max(_HUGE_PAGE, size // 4)
 
 
 class KeptMemory:
@@ -78,7 +85,7 @@ class KeptMemory:
     @property
     def kept(self) -> int:
         """Bytes of the mappings that are kept."""
-        return sum(len(one.mapping) for one in self._kept)
+        return sum(one.size for one in self._kept)
 
     def take(self, size: int) -> memoryview:
         """Memory of `size` bytes, with anything in it.
@@ -99,7 +106,7 @@ class KeptMemory:
         self._kept = []
 
     def _lend(self, mapping: mmap.mmap, size: int) -> memoryview:
-        self._kept.append(_Kept(mapping, self._loop.time()))
+        self._kept.append(_Kept(mapping, len(mapping), self._loop.time()))
         while self.kept > MOST_KEPT:
             del self._kept[0]
         if self._timer is None:

@@ -81,18 +81,29 @@ def test_of_several_the_last_is_used_again_and_the_others_grow_old(
         lambda view: view[SIZE // 2 :][:1],
         lambda view: np.frombuffer(view[64:], np.uint8)[::2],
         lambda view: {"a": [memoryview(view[1:]).toreadonly()]},
+        lambda view: [view.obj],
+        lambda view: np.frombuffer(view, np.uint8).base.obj,  # type: ignore[union-attr]
     ],
-    ids=["whole", "one byte", "array", "read only"],
+    ids=["whole", "one byte", "array", "read only", "what is below it", "what is below an array"],
 )
 def test_memory_of_which_anything_is_held_is_not_used_again(
     memory: KeptMemory, hold: Callable[[memoryview], Any]
 ) -> None:
     held = hold(memory.take(SIZE))
-    at = memory._kept[0].mapping
+    at = id(memory._kept[0].mapping)
     others = [memory.take(SIZE) for _ in range(3)]
-    assert all(other.obj is not at for other in others)
+    assert all(id(other.obj) != at for other in others)
     del held
-    assert memory.take(SIZE).obj is at
+    assert id(memory.take(SIZE).obj) == at
+
+
+def test_memory_that_its_holder_closed_is_never_used_again(memory: KeptMemory, loop: StandInLoop) -> None:
+    below: Any = memory.take(SIZE).obj
+    below.close()
+    del below
+    assert len({address(view) for view in [memory.take(SIZE), memory.take(SIZE)]}) == 2
+    loop.go_on(2 * KEEP_S)
+    assert memory.kept == 0
 
 
 def test_what_is_held_keeps_its_bytes_though_it_is_kept_no_more(
