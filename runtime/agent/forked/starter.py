@@ -74,7 +74,8 @@ class Forks:
     def __init__(self, forked: ForkedStarter) -> None:
         self.starter: Starter | None = None
         self._forked = forked
-        self._modules = set(forked.modules)
+        self._asked: set[tuple[str, str]] = set()  # modules that it may have imported, or be importing
+        self._answered: set[tuple[str, str]] = set()  # those of them that it imports no more
         self._importing = 0
         self._ready = False
         self._getting_ready = anyio.Lock()
@@ -92,11 +93,11 @@ class Forks:
 
     def _early(self, request: WarmRequest) -> tuple[tuple[str, str], ...]:
         early = (pair for pair in early_variables(request.env) if pair[0] not in _TAKEN)
-        modules = self._modules or self._to_import(request)
+        modules = self._forked.modules or self._asked or self._to_import(request)
         return tuple(pair for pair in early if modules or pair[0].startswith(_OF_PYTHON))
 
-    def _to_import(self, request: WarmRequest) -> set[str]:
-        return set(request.imported) - self._modules if self._forked.may_import else set()
+    def _to_import(self, request: WarmRequest) -> set[tuple[str, str]]:
+        return set(request.imported.items()) - self._answered if self._forked.may_import else set()
 
     async def fork(
         self,
@@ -115,6 +116,7 @@ class Forks:
                 await starter.wait_ready(_READY_S)
                 self._ready = True
         fresh = self._to_import(request)
+        self._asked |= fresh
         self._importing += bool(fresh)
         try:
             # Whatever is asked for while it imports waits for that.
@@ -125,7 +127,7 @@ class Forks:
             raise
         finally:
             self._importing -= bool(fresh)
-        self._modules |= fresh
+        self._answered |= fresh
         return child
 
     def close(self) -> None:

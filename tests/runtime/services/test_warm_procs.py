@@ -124,6 +124,33 @@ async def test_an_import_that_fails_costs_the_starter_and_no_proc(
         assert [ask(one, "answer = 1") for one in started] == ["1", "1"]
 
 
+@pytest.mark.usefixtures("_nothing_said")
+async def test_what_an_import_reads_is_another_owners_own_though_the_import_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, file = tmp_path / "gate", tmp_path / "slow.py"
+    os.mkfifo(gate)
+    file.write_text(f"open({str(tmp_path / 'begun')!r}, 'w').close()\nopen({str(gate)!r}).read()\n")
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), str(ROOT), str(ROOT / "src"))))
+    found = []
+
+    async def spawn(owner: Owner) -> None:
+        found.extend(await owner.spawn("a", warm=True, imported={"slow": str(file)}))
+
+    async with open_guarded(tmp_path) as host, open_owner(host) as first, open_owner(host, "other") as other:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(spawn, first)
+            try:
+                await until((tmp_path / "begun").exists)
+                (one,) = await other.spawn("b", warm=True, env={"OMP_NUM_THREADS": "3"})
+            finally:
+                os.close(os.open(gate, os.O_RDWR))
+                gate.rename(tmp_path / "passed")
+                (tmp_path / "gate").touch()
+        assert one.start.startswith("cold: ")
+        assert [each.start for each in found] == ["warm"]
+
+
 async def test_where_modules_are_named_an_owner_brings_no_others(owner: Owner) -> None:
     (one,) = await owner.spawn("a", warm=True, imported={"numpy": np.__file__})
     assert (one.start, ask(one, "import sys; answer = 'numpy' in sys.modules")) == ("warm", "False")
