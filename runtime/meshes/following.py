@@ -51,6 +51,7 @@ class Follower:
         self._cursors = {name: (0, 0) for procs in ranks.values() for name in procs}
         self._lines = {name: Lines() for name in self._cursors}
         self._recent: deque[tuple[int, str]] = deque(maxlen=_REMEMBERED)
+        self._looking = asyncio.Lock()
 
     async def run(self) -> None:
         """For ever."""
@@ -61,8 +62,9 @@ class Follower:
 
     async def look(self) -> bool:
         """Passes on what is new now; whether anything was."""
-        news = await asyncio.gather(*(self._look_at(link, procs) for link, procs in self._ranks.items()))
-        return any(news)
+        async with self._looking:  # two at once would be told the same
+            news = await asyncio.gather(*(self._look_at(link, procs) for link, procs in self._ranks.items()))
+            return any(news)
 
     async def finish(self) -> None:
         """Passes on the rest."""
