@@ -68,6 +68,15 @@ def short_id(length: int = 3) -> str:
     return "".join(secrets.choice(_LETTERS) for _ in range(length))
 
 
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file it is; None for none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 KEEPER = -1
 
 
@@ -104,6 +113,7 @@ class Index:
                 raise sqlite3.DatabaseError(why)
         except sqlite3.Error as error:
             raise _unopened(path, error) from None
+        self._file = _file_at(path)
         if (file_system or file_system_type(path)) in NETWORK_TYPES:
             self._own(path, machine or _machine_id())
 
@@ -123,8 +133,8 @@ class Index:
         self._db.close()
 
     def is_there(self) -> bool:
-        """False once its file was removed: nobody will ever read what is written."""
-        return self._path.exists()
+        """False once its file was removed or replaced: nobody will ever read what is written."""
+        return _file_at(self._path) == self._file
 
     def _execute(self, statement: str, values: Sequence[object] = ()) -> sqlite3.Cursor:
         try:

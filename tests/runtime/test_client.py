@@ -445,6 +445,18 @@ async def test_a_mesh_whose_directories_are_removed_ends_with_its_keeper(
     await eventually(lambda: not of_mesh(mesh.id) and not keeper_of(mesh.id), within_s=60)
 
 
+async def test_a_keeper_ends_with_its_mesh_though_its_index_was_replaced(
+    places: Places, tmp_path: Path
+) -> None:
+    async with open_meshes(places) as meshes:
+        mesh = await meshes.allocate(spec(tmp_path))
+        index = places.state / "index.sqlite"
+        index.rename(tmp_path / "before.sqlite")
+        index.write_bytes(b"something else")
+        await mesh.release()
+    await eventually(lambda: not of_mesh(mesh.id) and not keeper_of(mesh.id), within_s=60)
+
+
 @pytest.mark.parametrize("victim", ["agent", "guard", "both"])
 async def test_a_killed_host_is_told_and_its_ranks_are_reaped_and_others_unharmed(
     mesh: Mesh, victim: str

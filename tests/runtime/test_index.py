@@ -102,6 +102,18 @@ def test_events_of_the_keeper_are_numbered_by_themselves(index: Index) -> None:
     ]
 
 
+def test_an_index_that_another_file_was_put_in_place_of_is_not_there(index: Index, tmp_path: Path) -> None:
+    path = tmp_path / "index.sqlite"
+    index.claim(SPEC)
+    assert index.is_there()
+    path.rename(tmp_path / "before")
+    assert not index.is_there()
+    path.touch()
+    assert not index.is_there()
+    (tmp_path / "before").rename(path)
+    assert index.is_there()
+
+
 def test_an_index_of_another_version_is_said_so(index: Index, tmp_path: Path) -> None:
     database = sqlite3.connect(tmp_path / "index.sqlite")
     database.execute("PRAGMA user_version = 99")
