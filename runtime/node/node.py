@@ -213,7 +213,7 @@ class Node:
                 await asyncio.wait(tasks, timeout=_ENDING_S)
             self.loop.stop()
 
-        self._tasks.add(self.loop.create_task(finish()))
+        self._tasks.add(self.loop.create_task(finish(), name="milkweed-end"))
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)

@@ -100,7 +100,7 @@ class _Owner(threading.Thread):
     """What an owner sends. `answered`: all of it was, with a result."""
 
     def __init__(self, listener: socket.socket, body: bytes, at_end: Callable[[], None]) -> None:
-        super().__init__(daemon=True)
+        super().__init__(name="milkweed-rehearsal", daemon=True)  # no number: those are of procs
         here = Point(0, Extent(), 0)
         self._address = listener.getsockname()
         self._at_end = at_end

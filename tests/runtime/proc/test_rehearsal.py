@@ -1,4 +1,4 @@
-"""A rehearsal leaves a process as it was: no thread, no node, no descriptor, no class."""
+"""A rehearsal leaves a process as it was: no thread, no node, no descriptor, no class, no number taken."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.timeout(60)
 
 CODE = """
-import gc, os, sys, threading
+import asyncio, gc, os, sys, threading
 from milkweed.runtime import Actor
 from milkweed.runtime.node import node, on_node_thread
 from milkweed.runtime.proc.rehearsal import rehearse
@@ -23,6 +23,9 @@ rehearse(3)
 assert state() == before, (state(), before)
 assert "milkweed.runtime.proc.rehearsed" not in sys.modules
 assert not on_node_thread()
+async def name():
+    return asyncio.current_task().get_name()
+print(threading.Thread().name, asyncio.run(name()))
 print(node().statistics())
 """
 
@@ -30,7 +33,7 @@ print(node().statistics())
 def test_it_leaves_nothing_and_a_node_can_be_had_afterwards() -> None:
     done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, check=False)
     assert done.stderr == ""
-    assert done.stdout == "{'connections': 0, 'tasks': 0}\n"
+    assert done.stdout == "Thread-1 Task-1\n{'connections': 0, 'tasks': 0}\n"
 
 
 def test_what_does_not_answer_is_an_error() -> None:
