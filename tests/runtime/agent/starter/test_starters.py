@@ -261,6 +261,19 @@ async def test_many_runs_leave_nothing_in_starter_and_agent(
     assert below == {starter, host.host.starter}
 
 
+async def test_the_end_of_a_run_looks_at_nothing_that_was_imported_before(
+    host: WarmHost, env: dict[str, str]
+) -> None:
+    """It would be copied: that is the longest that a run without use for it does."""
+    await host.ready(env=env)
+    code = (
+        "import gc\nclass Last:\n  def __del__(self, frozen=gc.get_freeze_count): print(frozen() > 1000)\n"
+        "last = Last()\n"
+    )
+    (outcome,) = await host.run(host.plan(("-c", code), env=env))
+    assert (outcome.how, outcome.output) == ("warm", "True\n")
+
+
 async def test_the_marks_of_a_warm_rank_are_those_of_a_cold_one(host: WarmHost, env: dict[str, str]) -> None:
     """A daemon of it that left its session is found by them."""
     await host.ready(env=env)

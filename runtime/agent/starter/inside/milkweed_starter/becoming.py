@@ -7,7 +7,6 @@ replaced by a cold start.
 
 from __future__ import annotations
 
-import atexit
 import gc
 import json
 import os
@@ -84,8 +83,20 @@ def _prepare(request: Request, inherited: Inherited) -> None:
     take_over(request, plan, inherited.added)
     reconfigure(plan["argv"], inherited.offset)
     mend()
-    # With __main__ frozen to the end, finalizers of globals would not run.
-    atexit.register(gc.unfreeze)
+    _renew_main()
+
+
+def _renew_main() -> None:
+    """The interpreter runs the program in the module that it finds by this name.
+
+    That of the starter is frozen: finalizers of globals in it would not run at the end. To unfreeze it, with
+    all that was imported, would be to look at that all at the end, and so to copy it.
+    """
+    old = vars(sys.modules["__main__"])
+    main = type(sys)("__main__")
+    vars(main).clear()
+    vars(main).update(old)
+    sys.modules["__main__"] = main
 
 
 def take_over(request: Request, plan: Mapping[str, Any], added: Mapping[bytes, bytes]) -> None:
