@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .client import Mesh, Meshes, open_meshes
     from .errors import ActorError, MeshError, MilkweedError
     from .job_records import JobRequest, JobView
+    from .memory import RDMAAction, RDMABuffer
     from .meshes import (
         ActorMesh,
         Failed,
@@ -65,6 +66,8 @@ __all__ = [
     "Meshes",
     "MilkweedError",
     "ProcMesh",
+    "RDMAAction",
+    "RDMABuffer",
     "Reduced",
     "Restart",
     "RunRequest",
@@ -85,6 +88,7 @@ _HOMES = {
     ".client": ("Mesh", "Meshes", "open_meshes"),
     ".errors": ("ActorError", "MeshError", "MilkweedError"),
     ".job_records": ("JobRequest", "JobView"),
+    ".memory": ("RDMAAction", "RDMABuffer"),
     ".meshes": (
         "ActorMesh",
         "Failed",

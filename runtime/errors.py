@@ -4,14 +4,17 @@
     ├── NotFound             mesh_not_found, run_not_found, rank_not_found, host_not_found, file_not_found,
     │                        output_not_found, command_not_found, tool_not_found, endpoint_not_found,
     │                        actor_not_found, not_attached, job_not_found, replica_not_found
-    ├── InvalidArgument      invalid_argument, invalid_path, unsupported, unpicklable, unreadable_arguments
+    ├── InvalidArgument      invalid_argument, invalid_path, unsupported, unpicklable, unreadable_arguments,
+    │                        out_of_range, wrong_key
     ├── Conflict             name_in_use, mesh_not_ready, mesh_released, run_ended, file_exists, file_changed,
     │                        owner_gone, not_the_owner, mesh_stopped, not_in_an_actor, would_deadlock,
-    │                        program_ending, job_ended, slots_in_use
+    │                        program_ending, job_ended, slots_in_use, buffer_dropped, access_refused,
+    │                        too_many_buffers
     ├── Unavailable          allocation_failed, scheduler_unusable, isolation_unavailable, host_lost,
     │                        host_ending, keeper_lost, connection_lost, deadline_exceeded,
     │                        directory_unusable, disk_full, index_unreadable, index_unusable,
-    │                        index_elsewhere, proc_lost, cancelled, uncancellable, mailbox_full, outcome_lost
+    │                        index_elsewhere, proc_lost, cancelled, uncancellable, mailbox_full, outcome_lost,
+    │                        buffer_owner_lost, transport_unusable, transfer_failed
     ├── ProtocolError        protocol_error, version_mismatch, unreadable_result
     ├── MeshError            ranks_failed
     ├── ActorError           actor_error: an exception that an endpoint raised, or its actor's __init__

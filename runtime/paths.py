@@ -35,6 +35,10 @@ class MeshPaths:
         return self.root / "mesh.json"
 
     @property
+    def secret(self) -> Path:
+        return self.root / "secret"
+
+    @property
     def lock(self) -> Path:
         return self.root / "keeper.lock"
 

@@ -17,5 +17,7 @@ class AgentConfig:
     socket: str
     workspace: str
     lease_s: float
+    secret_file: str = ""
+    """What the processes of its mesh show each other that they know (`memory/here.py`); empty: nothing."""
     life_fd: int | None = None
     """A descriptor whose end is the host's end: its other side is held by whom the host is for."""

@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from ..mesh_secret import ADDRESS_VARIABLE, SECRET_VARIABLE
 from .children import Children
 from .spool import Spool
 
@@ -24,6 +25,14 @@ class HostContext:
     workspace: str
     children: Children
     spool: Spool
+    secret_file: str = ""
+
+    @property
+    def reached(self) -> dict[str, str]:
+        """Variables that tell its processes where other hosts reach them, and what proves them."""
+        return {ADDRESS_VARIABLE: self.address} | (
+            {SECRET_VARIABLE: self.secret_file} if self.secret_file else {}
+        )
 
     @property
     def instance(self) -> str:

@@ -57,6 +57,7 @@ async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> N
             workspace=config.workspace,
             children=children,
             spool=spool,
+            secret_file=config.secret_file,
         )
         context.temporary.mkdir(mode=0o700, exist_ok=True)
         async with (

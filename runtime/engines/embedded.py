@@ -14,6 +14,7 @@ from ..agent.config import AgentConfig
 from ..agent.host_command import agent_command, guard_command
 from ..call import Session, open_connection
 from ..codec import to_json
+from ..mesh_secret import make_secret
 from ..paths import MeshPaths
 from ..records import MeshSpec
 from ..schedulers import HostPlace
@@ -50,6 +51,7 @@ class EmbeddedEngine:
             socket=str(paths.host_socket(place.host)),
             workspace=spec.workspace,
             lease_s=spec.lease_minutes * 60,
+            secret_file=str(make_secret(paths.secret)),
         )
         return host_command(config, place.enter, place.leave)
 

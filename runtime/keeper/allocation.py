@@ -97,6 +97,7 @@ class Allocation:
     def clean_up(self) -> None:
         """Removes what only a live mesh needs; output and spools stay."""
         shutil.rmtree(self._paths.sockets, ignore_errors=True)
+        self._paths.secret.unlink(missing_ok=True)
         for handle in self._handles:
             shutil.rmtree(self._paths.host(handle.host) / "tmp", ignore_errors=True)
 

@@ -141,6 +141,7 @@ class HostProc:
         env |= self._spec.env
         env |= self._marks()
         env["MILKWEED_MESH"] = context.mesh
+        env |= context.reached
         return env | hook_environment(self.directory, self.name, env.get("PYTHONPATH", ""))
 
     def _marks(self) -> dict[str, str]:

@@ -24,6 +24,7 @@ def environment(
     env |= process.env
     env |= marks(context, plan.run, process.rank)
     env["MILKWEED_MESH"] = context.mesh
+    env |= context.reached
     return env | hook_environment(context.run_directory(plan.run), process.label, env.get("PYTHONPATH", ""))
 
 

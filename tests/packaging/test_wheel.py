@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+NATIVE = ("_native", "_native_memory")
 SOURCE_SUFFIXES = {".c", ".cc", ".cpp", ".h", ".hpp", ".cmake", ".txt", ".toml"}
 
 
@@ -69,12 +70,14 @@ def test_every_source_module_is_in_it(names: list[str]) -> None:
 
 
 def test_types_are_shipped(names: list[str]) -> None:
-    assert {"milkweed/py.typed", "milkweed/runtime/_native.pyi"} <= set(names)
+    stubs = {f"milkweed/runtime/{name}.pyi" for name in NATIVE}
+    assert {"milkweed/py.typed", *stubs} <= set(names)
 
 
-def test_the_native_module_is_in_the_runtime(names: list[str]) -> None:
+def test_the_native_modules_are_in_the_runtime(names: list[str]) -> None:
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    assert [name for name in names if name.endswith(".so")] == [f"milkweed/runtime/_native{suffix}"]
+    built = sorted(name for name in names if name.endswith(".so"))
+    assert built == [f"milkweed/runtime/{name}{suffix}" for name in NATIVE]
 
 
 def test_no_native_source_is_shipped(names: list[str]) -> None:

@@ -1,0 +1,107 @@
+"""One-sided transfers between processes of one host.
+
+Addresses and lengths are in bytes; whoever passes an address keeps its memory where it is. `deadline` is on
+the clock of `time.monotonic`. What moves memory releases the GIL, works on `threads` threads, and looks at
+`stop` and the deadline every 4 MiB. It gives (status, errno), the latter with FAILED only.
+"""
+
+from typing import Final
+
+DONE: Final[int]
+DROPPED: Final[int]
+WRONG_KEY: Final[int]
+OUT_OF_RANGE: Final[int]
+FORBIDDEN: Final[int]
+OWNER_LOST: Final[int]
+STOPPED: Final[int]
+LATE: Final[int]
+FAILED: Final[int]
+
+READ: Final[int]
+WRITE: Final[int]
+
+def address_of(buffer: memoryview) -> int:
+    """Where the bytes of a contiguous buffer lie."""
+
+def copy(to: int, source: int, length: int, threads: int, stop: Stop, deadline: float) -> tuple[int, int]:
+    """Copies within this process; the two may overlap only if `threads` is 1."""
+
+class Stop:
+    """Set by whoever no longer wants a transfer; any thread."""
+
+    def __init__(self) -> None: ...
+    def set(self) -> None: ...
+    def is_set(self) -> bool: ...
+
+class Table:
+    """The regions that this process publishes, in a memfd that it holds a lock on for its life.
+
+    Not for several threads at once. Another process opens it as `/proc/PID/fd/FD`, this one never: to close a
+    second descriptor of the file would end that lock.
+    """
+
+    def __init__(self, slots: int, token: bytes) -> None:
+        """`token`: 16 random bytes, by which others know that the file is this table."""
+
+    @property
+    def fd(self) -> int: ...
+    def publish(self, slot: int, address: int, length: int, rights: int, key: bytes, fd: int = -1) -> int:
+        """Offers memory in a free slot and gives its generation; `fd` is the memory's own file, if any.
+
+        ValueError where the slot is taken; IndexError where there is no such slot.
+        """
+
+    def retire(self, slot: int) -> None:
+        """No transfer begins any more; those under way go on."""
+
+    def is_quiet(self, slot: int) -> bool:
+        """Whether no other process has a transfer under way; only of a slot that is retired."""
+
+    def close(self) -> None: ...
+
+class Peer:
+    """The table of another process, and the memory behind it; any thread."""
+
+    def __init__(self, pid: int, fd: int, token: bytes) -> None:
+        """OSError: ESRCH where that process is gone, else why its table cannot be reached."""
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its process was there when it was last looked at."""
+
+    @property
+    def mappings(self) -> int:
+        """How many regions are mapped here."""
+
+    def move(
+        self,
+        slot: int,
+        generation: int,
+        key: bytes,
+        write: bool,
+        offset: int,
+        length: int,
+        local: int,
+        threads: int,
+        stop: Stop,
+        deadline: float,
+    ) -> tuple[int, int]:
+        """By process_vm_readv and process_vm_writev."""
+
+    def copy(
+        self,
+        slot: int,
+        generation: int,
+        key: bytes,
+        write: bool,
+        offset: int,
+        length: int,
+        local: int,
+        threads: int,
+        stop: Stop,
+        deadline: float,
+    ) -> tuple[int, int]:
+        """By a mapping of the memory's own file; FAILED with EOPNOTSUPP where it has none."""
+
+    def close(self) -> None:
+        """Lets go of the table: nothing can be moved any more."""

@@ -1,0 +1,6 @@
+"""One-sided memory: buffers of one process that others read and write by themselves."""
+
+from .buffer import RDMAAction, RDMABuffer
+from .choosing import Transport
+
+__all__ = ["RDMAAction", "RDMABuffer", "Transport"]

@@ -1,0 +1,32 @@
+"""This process as an owner or a user of regions: its host, and where other hosts reach it."""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from collections.abc import Mapping
+
+from ..mesh_secret import ADDRESS_VARIABLE
+from .handle import Machine
+
+__all__ = ["BUFFER_ADDRESS_VARIABLE", "listen_address", "machine"]
+
+BUFFER_ADDRESS_VARIABLE = "MILKWEED_BUFFER_ADDRESS"
+"""An address of this host at which others are offered buffers, in place of the host's own; any, if set."""
+
+
+def machine() -> Machine:
+    with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+        boot = file.read().strip()
+    return Machine(boot, os.stat("/proc/self/ns/pid").st_ino, os.stat("/proc/self/ns/net").st_ino)
+
+
+def listen_address(env: Mapping[str, str] = os.environ) -> str | None:
+    """None where no other host can reach this one: nothing listens then."""
+    if (wanted := env.get(BUFFER_ADDRESS_VARIABLE)) is not None:
+        return wanted or None
+    address = env.get(ADDRESS_VARIABLE, "")
+    try:
+        return None if not address or ipaddress.ip_address(address).is_loopback else address
+    except ValueError:
+        return address  # a name

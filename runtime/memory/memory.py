@@ -1,0 +1,207 @@
+"""What a process has of one-sided memory: its regions, their server, the ways to those of others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Sequence
+from contextlib import suppress
+from secrets import token_hex
+from typing import Any
+
+from .. import _native_memory as native
+from ..errors import Conflict, Unavailable
+from ..mesh_secret import mesh_secret
+from ..node import Future, Node
+from .choosing import Transport
+from .handle import Handle, Owner, span
+from .here import listen_address, machine
+from .outcomes import error_of
+from .pinned import Pinned, pin
+from .providers import Job, Provider
+from .regions import Region, Regions
+from .routes import Route
+from .same_host import Peers, SameHost
+from .same_process import SameProcess
+from .serving import Server
+from .sockets import Sockets
+from .under_way import Movers, Moving
+
+__all__ = ["Memory", "Wanted"]
+
+_ROUTES_KEPT = 1024
+_BACKLOG = 128
+_END_S = 1.0
+_LOOK_FIRST_S = 0.0002
+_LOOK_MOST_S = 0.02
+
+
+class Wanted:
+    """A transfer that is asked for; made by the caller, so that what is wrong with it is told there."""
+
+    __slots__ = ("handle", "length", "local", "offset", "only", "write")
+
+    def __init__(
+        self, handle: Handle, value: Any, offset: int, length: int | None, only: str | None, *, write: bool
+    ) -> None:
+        """
+        Raises:
+            InvalidArgument: out_of_range, or `value` is no memory, or cannot be written to.
+        """
+        self.handle = handle
+        self.local = pin(value, writable=not write)
+        self.offset = offset
+        self.length = span(handle.size, self.local.size, offset, length, write=write)
+        self.only = only
+        self.write = write
+
+
+class Memory:
+    """A part of the process's node; any thread."""
+
+    def __init__(self, here: Node) -> None:
+        self._node = here
+        self._lock = threading.Lock()
+        self._machine = machine()
+        self._secret = mesh_secret()
+        self.regions = Regions()
+        self._server = Server(self.regions, self._secret)
+        self._owner: Owner | None = None
+        peers = Peers(self._machine, self.regions.token)
+        providers: tuple[Provider, ...] = (
+            SameProcess(self.regions),
+            SameHost("shared", peers),
+            SameHost("process_vm", peers),
+            Sockets("unix", self._machine, self._secret),
+            Sockets("tcp", self._machine, self._secret),
+        )
+        self._providers = {provider.name: provider for provider in providers}
+        self._routes: OrderedDict[tuple[bytes, bool, str | None], Route] = OrderedDict()
+        self._movers = Movers()
+        here.in_child(self._abandon)
+        here.at_close(self._end)
+
+    def register(self, memory: Pinned, rights: int) -> Handle:
+        """
+        Raises:
+            Conflict: too_many_buffers.
+        """
+        owner = self._as_owner()
+        region = self.regions.register(memory, rights)
+        return Handle(
+            owner, region.slot, region.generation, region.key, memory.size, rights, memory.file >= 0
+        )
+
+    def view_of(self, handle: Handle) -> memoryview:
+        """
+        Raises:
+            Conflict: not_the_owner; buffer_dropped.
+        """
+        region = self._owned(handle)
+        if region is None or not region.is_live:
+            raise error_of(native.DROPPED, handle, write=False)
+        return region.memory.view
+
+    def _owned(self, handle: Handle) -> Region | None:
+        if handle.owner.token != self.regions.token:
+            raise Conflict("not_the_owner", f"the buffer is of {handle.owner}", "Only its owner can do that.")
+        return self.regions.find(handle.slot, handle.generation)
+
+    def start(self, wanted: Sequence[Wanted], timeout: float) -> Moving:
+        """Moves all of it; (what it raises: `RDMABuffer.read_into`)."""
+        deadline = time.monotonic() + timeout
+        return self._movers.start(
+            [
+                (
+                    self._route(one.handle, one.only),
+                    Job(one.handle, one.write, one.offset, one.length, one.local, deadline),
+                )
+                for one in wanted
+            ]
+        )
+
+    def transport(self, handle: Handle, only: str | None) -> Transport:
+        return self._route(handle, only).transport(handle)
+
+    def drop(self, handle: Handle, timeout: float) -> Future[None]:
+        """
+        Raises:
+            Conflict: not_the_owner.
+        """
+        region = self._owned(handle)
+        if region is not None:
+            self.regions.retire(region)
+            if not self.regions.let_go(region):
+                return self._node.start(self._let_go(region, timeout))
+        done = Future[None]()
+        done.settle(lambda: None)
+        return done
+
+    async def _let_go(self, region: Region, timeout: float) -> None:
+        pause = _LOOK_FIRST_S
+        try:
+            async with asyncio.timeout(timeout):
+                while not self.regions.let_go(region):
+                    await asyncio.sleep(pause)
+                    pause = min(2 * pause, _LOOK_MOST_S)
+        except TimeoutError:
+            raise Unavailable(
+                "deadline_exceeded",
+                f"transfers of the buffer are still under way after {timeout:g} s; no other can begin",
+                "Drop it again to wait on: a process may have been stopped in the middle of one.",
+            ) from None
+
+    def _route(self, handle: Handle, only: str | None) -> Route:
+        key = (handle.owner.token, handle.mappable, only)
+        with self._lock:
+            route = self._routes.get(key)
+            if route is None:
+                route = self._routes[key] = Route(self._providers, only)
+                if len(self._routes) > _ROUTES_KEPT:
+                    self._routes.popitem(last=False)
+            return route
+
+    def _as_owner(self) -> Owner:
+        with self._lock:
+            if self._owner is None:
+                self._owner = self._listening()
+            return self._owner
+
+    def _listening(self) -> Owner:
+        name = f"milkweed-{token_hex(16)}"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(f"\0{name}")  # goes with the process, and belongs to its network namespace
+        listener.listen(_BACKLOG)
+        self._server.listen(listener)
+        tcp = None
+        if (address := listen_address()) is not None:
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            listener = socket.create_server((address, 0), family=family, backlog=_BACKLOG)
+            tcp = listener.getsockname()[:2]
+            self._server.listen(listener)
+        return Owner(self.regions.token, os.getpid(), self._machine, self.regions.fd, name, tcp)
+
+    def _abandon(self) -> None:
+        self._server.close()
+        for provider in self._providers.values():
+            provider.close()
+        self.regions.close()
+
+    def _end(self) -> None:
+        """Nobody is to read what the interpreter frees from now on."""
+        until = time.monotonic() + _END_S
+        left = self.regions.retire_all()
+        while left and time.monotonic() < until:
+            left = [region for region in left if not self.regions.let_go(region)]
+            if left:
+                time.sleep(_LOOK_FIRST_S)
+        self._server.end()
+        self._movers.end()
+        with suppress(OSError):
+            for provider in self._providers.values():
+                provider.close()
+        self.regions.close()

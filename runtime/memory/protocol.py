@@ -1,0 +1,122 @@
+"""What is said on a socket about a region, as bytes. Pure.
+
+    asks    magic, nonce
+    serves  nonce, proof of the mesh's secret
+    asks    proof of the mesh's secret
+    asks    request, its code by the buffer's key             } again and again
+    serves  reply, its code; then the bytes of a read         }
+    asks    the bytes of a write, after a reply of DONE       }
+    serves  a second reply, when they are in the region       }
+
+Neither secret nor key is ever sent. Codes are HMAC-SHA256 over both nonces, so that none is good for another
+connection, and over a number, so that none is good twice. The bytes themselves are neither hidden nor signed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from dataclasses import dataclass
+
+from ..errors import ProtocolError
+
+__all__ = [
+    "CODE_BYTES",
+    "HELLO_BYTES",
+    "NONCE_BYTES",
+    "REPLY_BYTES",
+    "REQUEST_BYTES",
+    "Request",
+    "Session",
+    "hello",
+    "nonce_of",
+]
+
+_MAGIC = b"mwmem\x001\n"
+NONCE_BYTES = 32
+CODE_BYTES = 32
+_REQUEST = struct.Struct("!BxxxIQQQQ")
+_REPLY = struct.Struct("!BxxxiQ")
+HELLO_BYTES = len(_MAGIC) + NONCE_BYTES
+REQUEST_BYTES = _REQUEST.size + CODE_BYTES
+REPLY_BYTES = _REPLY.size + CODE_BYTES
+_FORGED = "Look at who else listens or connects there."
+
+
+def hello(nonce: bytes) -> bytes:
+    return _MAGIC + nonce
+
+
+def nonce_of(data: bytes) -> bytes:
+    """
+    Raises:
+        ProtocolError: it is no hello.
+    """
+    if not data.startswith(_MAGIC):
+        raise ProtocolError("protocol_error", "the peer does not speak of buffers", _FORGED)
+    return data[len(_MAGIC) :]
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    write: bool
+    slot: int
+    generation: int
+    offset: int
+    length: int
+
+
+class Session:
+    """The codes of one connection, to the owner that `token` names."""
+
+    def __init__(self, secret: bytes, token: bytes, asking: bytes, serving: bytes) -> None:
+        both = token + asking + serving
+        self.asking_proof = _code(secret, b"asks" + both)
+        self.serving_proof = _code(secret, b"serves" + both)
+        self._key = _code(secret, b"session" + both)
+
+    def request(self, request: Request, key: bytes, number: int) -> bytes:
+        fields = (request.slot, request.generation, request.offset, request.length)
+        packed = _REQUEST.pack(request.write, *fields, number)
+        return packed + self._signed(key, b"request" + packed)
+
+    def read_request(self, data: bytes, number: int) -> Request:
+        """Of whoever; `is_signed` tells whether the buffer's key was known.
+
+        Raises:
+            ProtocolError: it is no request, or not the next one.
+        """
+        write, slot, generation, offset, length, found = _REQUEST.unpack_from(data)
+        if found != number or write > 1:
+            raise ProtocolError("protocol_error", "a request out of order", _FORGED)
+        return Request(bool(write), slot, generation, offset, length)
+
+    def is_signed(self, data: bytes, key: bytes) -> bool:
+        packed, code = data[: _REQUEST.size], data[_REQUEST.size :]
+        return hmac.compare_digest(code, self._signed(key, b"request" + packed))
+
+    def reply(self, status: int, number: int, key: bytes | None, error: int = 0) -> bytes:
+        """`key`: the buffer's, where the status is DONE."""
+        packed = _REPLY.pack(status, error, number)
+        return packed + self._signed(key, b"reply" + packed)
+
+    def read_reply(self, data: bytes, number: int, key: bytes, done: int) -> tuple[int, int]:
+        """Status and errno.
+
+        Raises:
+            ProtocolError: it is not of the owner, or not of this request.
+        """
+        packed, code = data[: _REPLY.size], data[_REPLY.size :]
+        status, error, found = _REPLY.unpack(packed)
+        expected = self._signed(key if status == done else None, b"reply" + packed)
+        if found != number or not hmac.compare_digest(code, expected):
+            raise ProtocolError("protocol_error", "a reply that the buffer's owner did not give", _FORGED)
+        return status, error
+
+    def _signed(self, key: bytes | None, data: bytes) -> bytes:
+        return _code(self._key if key is None else self._key + key, data)
+
+
+def _code(key: bytes, data: bytes) -> bytes:
+    return hmac.digest(key, data, hashlib.sha256().name)

@@ -1,0 +1,157 @@
+"""The owner's end of sockets: its regions, for those who know the mesh's secret and a buffer's key."""
+
+from __future__ import annotations
+
+import errno
+import hmac
+import logging
+import os
+import socket
+import threading
+import time
+from contextlib import suppress
+from secrets import token_bytes
+
+from .. import _native_memory as native
+from ..call import peer_uid
+from ..errors import ProtocolError
+from .outcomes import DONE
+from .protocol import CODE_BYTES, HELLO_BYTES, NONCE_BYTES, REQUEST_BYTES, Request, Session, nonce_of
+from .regions import Region, Regions
+from .streams import receive, receive_into, send, tune
+
+__all__ = ["Server"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_PEERS = 512
+_HANDSHAKE_S = 5.0
+_PROGRESS_S = 10.0
+_NO_ROOM_S = 0.2
+
+
+class Server:
+    """A thread for each listener, and for each peer, which wait and send without the GIL."""
+
+    def __init__(self, regions: Regions, secret: bytes) -> None:
+        self._regions = regions
+        self._secret = secret
+        self._listeners: list[socket.socket] = []
+        self._peers: set[socket.socket] = set()
+        self._places = threading.BoundedSemaphore(_MOST_PEERS)
+        self._closed = False
+
+    def listen(self, listener: socket.socket) -> None:
+        self._listeners.append(listener)
+        threading.Thread(
+            target=self._accept, args=(listener,), name="milkweed-memory-accept", daemon=True
+        ).start()
+
+    def close(self) -> None:
+        """In a forked child too, which has no such threads."""
+        self._closed = True
+        for sock in (*self._listeners, *tuple(self._peers)):
+            sock.close()
+
+    def end(self) -> None:
+        """Ends listeners and peers: their threads see it."""
+        self._closed = True
+        for sock in (*self._listeners, *tuple(self._peers)):
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self, listener: socket.socket) -> None:
+        while not self._closed:
+            self._places.acquire()  # those who find none wait, as any do before they are accepted
+            try:
+                sock, _ = listener.accept()
+            except OSError as error:
+                self._places.release()
+                if error.errno in (errno.EBADF, errno.EINVAL):
+                    return
+                time.sleep(_NO_ROOM_S)  # no descriptor now; without a pause this would spin
+                continue
+            self._peers.add(sock)
+            try:
+                threading.Thread(
+                    target=self._serve, args=(sock,), name="milkweed-memory", daemon=True
+                ).start()
+            except RuntimeError:  # no thread now
+                self._forget(sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            if _may_ask(sock):
+                tune(sock)
+                sock.settimeout(_HANDSHAKE_S)
+                self._answer_all(sock, self._greet(sock))
+        except ProtocolError as error:
+            logger.warning("refused a peer: %s", error)
+        except OSError:
+            pass  # it has left
+        finally:
+            self._forget(sock)
+
+    def _forget(self, sock: socket.socket) -> None:
+        sock.close()
+        self._peers.discard(sock)
+        self._places.release()
+
+    def _answer_all(self, sock: socket.socket, session: Session) -> None:
+        number = 0
+        while True:
+            sock.settimeout(None)
+            request = receive(sock, REQUEST_BYTES)
+            sock.settimeout(_PROGRESS_S)
+            number += 1
+            self._answer(sock, session, request, number)
+
+    def _greet(self, sock: socket.socket) -> Session:
+        asking = nonce_of(receive(sock, HELLO_BYTES))
+        serving = token_bytes(NONCE_BYTES)
+        session = Session(self._secret, self._regions.token, asking, serving)
+        send(sock, serving + session.serving_proof)
+        if not hmac.compare_digest(receive(sock, CODE_BYTES), session.asking_proof):
+            raise ProtocolError("protocol_error", "a peer does not know this mesh's secret", "See who it is.")
+        return session
+
+    def _answer(self, sock: socket.socket, session: Session, data: bytes, number: int) -> None:
+        request = session.read_request(data, number)
+        region = self._regions.enter(request.slot, request.generation)
+        if region is None:
+            send(sock, session.reply(native.DROPPED, number, None))
+            return
+        try:
+            self._move(sock, session, data, number, request, region)
+        finally:
+            self._regions.leave(region)
+
+    def _move(
+        self,
+        sock: socket.socket,
+        session: Session,
+        data: bytes,
+        number: int,
+        request: Request,
+        region: Region,
+    ) -> None:
+        if not session.is_signed(data, region.key):
+            send(sock, session.reply(native.WRONG_KEY, number, None))
+            return
+        status = region.refusal(region.key, request.offset, request.length, write=request.write)
+        if status != DONE:
+            send(sock, session.reply(status, number, None))
+            return
+        view = region.memory.view[request.offset : request.offset + request.length]
+        with view:
+            granted = session.reply(DONE, number, region.key)
+            if request.write:
+                send(sock, granted)
+                receive_into(sock, view)
+                send(sock, session.reply(DONE, number, region.key))
+            else:
+                send(sock, granted, view)
+
+
+def _may_ask(sock: socket.socket) -> bool:
+    return sock.family != socket.AF_UNIX or peer_uid(sock) == os.getuid()

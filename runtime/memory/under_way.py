@@ -1,0 +1,126 @@
+"""Transfers under way: one, or a batch that is waited for once."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from ..node import Future
+from .providers import Job
+from .routes import Route
+from .workers import Workers
+
+__all__ = ["Movers", "Moving"]
+
+_MOST_WORKERS = 32
+_LANES = 8
+_MOST_AT_ONCE = 64
+_LEAST_A_THREAD = 8 * 1024 * 1024
+_MOST_THREADS = 8
+
+Way = tuple[Route, Job]
+
+
+class Moving(Future[None]):
+    """Settled when all of it has ended, with the first error in the order of the batch."""
+
+    __slots__ = ("_jobs",)
+
+    def __init__(self, jobs: Sequence[Job]) -> None:
+        super().__init__()
+        self._jobs = jobs
+
+    def _on_cancel(self) -> None:
+        for job in self._jobs:
+            job.cancel()
+
+
+class Movers:
+    """The threads that transfers take; what is quick is moved by the caller's own."""
+
+    def __init__(self) -> None:
+        self._workers = Workers(_MOST_WORKERS)
+        self._lock = threading.Lock()
+        self._active = 0
+
+    def start(self, ways: Sequence[Way]) -> Moving:
+        moving = Moving([job for _, job in ways])
+        if _is_quick(ways):
+            errors = [_done(route, job) for route, job in ways]
+            moving.settle(_taker(errors))
+            return moving
+        batch = _Batch(ways, moving, self._moved)
+        for _ in range(min(len(ways), _LANES)):
+            self._workers.put(batch.run)
+        return moving
+
+    def end(self) -> None:
+        self._workers.end()
+
+    def _moved(self, route: Route, job: Job) -> Exception | None:
+        with self._lock:
+            self._active += 1
+            share = max(1, len(os.sched_getaffinity(0)) // self._active)
+        job.threads = max(1, min(job.length // _LEAST_A_THREAD, share, _MOST_THREADS))
+        try:
+            return _done(route, job)
+        finally:
+            with self._lock:
+                self._active -= 1
+
+
+class _Batch:
+    """Taken from by several workers, until nothing is left."""
+
+    def __init__(
+        self, ways: Sequence[Way], moving: Moving, move: Callable[[Route, Job], Exception | None]
+    ) -> None:
+        self._moving = moving
+        self._move = move
+        self._left = deque(enumerate(ways))
+        self._errors: list[Exception | None] = [None] * len(ways)
+        self._undone = len(ways)
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        while True:
+            try:
+                at, (route, job) = self._left.popleft()
+            except IndexError:
+                return
+            self._errors[at] = self._move(route, job)
+            with self._lock:
+                self._undone -= 1
+                is_last = not self._undone
+            if is_last:
+                self._moving.settle(_taker(self._errors))
+
+
+def _is_quick(ways: Sequence[Way]) -> bool:
+    """Whether all of it takes no longer than to have it done elsewhere."""
+    total = sum(job.length for _, job in ways)
+    return len(ways) <= _MOST_AT_ONCE and all(
+        not job.length or total <= route.quick(job.handle) for route, job in ways
+    )
+
+
+def _done(route: Route, job: Job) -> Exception | None:
+    if time.monotonic() >= job.deadline:
+        job.cancel()
+    try:
+        route.move(job)
+    except Exception as error:
+        return error
+    return None
+
+
+def _taker(errors: Sequence[Exception | None]) -> Callable[[], None]:
+    def take() -> None:
+        for error in errors:
+            if error is not None:
+                raise error
+
+    return take
