@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo demo-hang test test-nightly lint format bench bench-runtime docs wheel clean distclean
+.PHONY: help setup demo demo-hang test test-nightly lint format bench bench-runtime bench-memory docs wheel clean distclean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -46,6 +46,11 @@ bench-runtime: setup ## Measure the actor runtime, torchmonarch beside it: a tab
 	@scripts/setup-monarch.sh || true
 	$(BIN)/python -m benchmarks.runtime
 
+bench-memory: setup ## Measure one-sided memory, the kernel, torchmonarch and NIXL beside it: a table and JSON
+	@scripts/setup-monarch.sh || true
+	@scripts/setup-nixl.sh || true
+	$(BIN)/python -m benchmarks.runtime --json benchmarks/results/memory.json onesided
+
 docs: setup ## Write docs/tools.md from the tools themselves
 	$(BIN)/python -m milkweed.server.docs docs/tools.md
 
@@ -57,4 +62,4 @@ clean: ## Remove what builds and tools left, but not .venv
 	find server tools runtime src scripts tests benchmarks examples -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 distclean: clean ## Remove the virtual environments and the native module too
-	rm -rf .venv .venv-monarch runtime/_native*.so
+	rm -rf .venv .venv-monarch .venv-nixl runtime/_native*.so

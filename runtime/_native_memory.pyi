@@ -2,7 +2,7 @@
 
 Addresses and lengths are in bytes; whoever passes an address keeps its memory where it is. `deadline` is on
 the clock of `time.monotonic`. What moves memory releases the GIL, works on `threads` threads, and looks at
-`stop` and the deadline every 4 MiB. It gives (status, errno), the latter with FAILED only.
+`stop` and the deadline every MiB. It gives (status, errno), the latter with FAILED only.
 """
 
 from typing import Final

@@ -18,23 +18,27 @@ from ..harness import BENCHMARKS, machine
 from .comparing import measure
 from .contestant import Unusable, interpreter
 from .figures import Figure
-from .plan import ALL, LINES, Side
+from .plan import EVERY, LINES, MEMORY_LINES, Side
 from .table import brief, show
 
 __all__ = ["main"]
+
+KNOWN = (*LINES, *MEMORY_LINES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="benchmarks.runtime", description="The actor runtime beside torchmonarch and a bare lower bound."
     )
-    parser.add_argument("lines", nargs="*", metavar="LINE", help=f"some of: {', '.join(LINES)}")
+    parser.add_argument("lines", nargs="*", metavar="LINE", help=f"some of: {', '.join(KNOWN)}")
     parser.add_argument("--quick", action="store_true", help="few rounds: to see that all of it works")
-    parser.add_argument("--sides", default=",".join(ALL), metavar="SIDES", help=f"some of: {','.join(ALL)}")
+    parser.add_argument(
+        "--sides", default=",".join(EVERY), metavar="SIDES", help=f"some of: {','.join(EVERY)}"
+    )
     parser.add_argument("--json", type=Path, default=BENCHMARKS / "results" / "runtime.json", metavar="FILE")
     options = parser.parse_args(argv)
-    sides: tuple[Side, ...] = tuple(side for side in ALL if side in options.sides.split(","))
-    for name, known, given in (("line", LINES, options.lines), ("side", ALL, options.sides.split(","))):
+    sides: tuple[Side, ...] = tuple(side for side in EVERY if side in options.sides.split(","))
+    for name, known, given in (("line", KNOWN, options.lines), ("side", EVERY, options.sides.split(","))):
         if unknown := set(given) - set(known):
             parser.error(f"no {name} {min(unknown)!r}; {name}s: {', '.join(known)}")
     started, load = time.time(), os.getloadavg()[0]

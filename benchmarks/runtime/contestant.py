@@ -23,6 +23,8 @@ __all__ = ["ROOT", "Contestant", "Unusable", "interpreter", "open_contestant"]
 
 ROOT = Path(__file__).resolve().parents[2]
 MARK = "BENCH_CONTESTANT"
+_OTHERS = {"monarch": "torchmonarch", "nixl": "nixl-cu12"}
+"""What the sides are that have an interpreter of their own."""
 _END_S = 15.0
 _LEAVE_S = 5.0
 _LOOK_S = 0.05
@@ -83,13 +85,15 @@ def interpreter(side: Side) -> Path:
     Raises:
         Unusable: it is not installed; the text says why.
     """
-    if side != "monarch":
+    if side not in _OTHERS:
         return Path(sys.executable)
-    python = Path(os.environ.get("BENCH_MONARCH_PYTHON", ROOT / ".venv-monarch" / "bin" / "python"))
+    package = _OTHERS[side]
+    own = ROOT / f".venv-{side}" / "bin" / "python"
+    python = Path(os.environ.get(f"BENCH_{side.upper()}_PYTHON", own))
     if not python.exists():
-        failed = ROOT / "build" / "monarch.failed"
-        why = failed.read_text().strip() if failed.exists() else "scripts/setup-monarch.sh has not been run"
-        raise Unusable(f"torchmonarch is not installed: {why}")
+        failed = ROOT / "build" / f"{side}.failed"
+        why = failed.read_text().strip() if failed.exists() else f"scripts/setup-{side}.sh has not been run"
+        raise Unusable(f"{package} is not installed: {why}")
     return python
 
 

@@ -57,17 +57,26 @@ class Figure:
 
     @property
     def verdict(self) -> Verdict:
-        if self.row.limit is None and self.row.times is None:
+        if self.row.limit is None and self.row.times is None and self.row.bare is None:
             return ""
         ours = self.median("ours")
         if ours is None:
             return "not measured"
+        if self.row.bare is not None:
+            return self._verdict_beside_bare(self.row.bare)
         limit, times = self.row.limit, self.times()
         within = limit is not None and (ours >= limit if self.row.more else ours <= limit)
         ahead = self.row.times is not None and times is not None and times >= self.row.times
         if within or ahead:
             return "met"
         return "missed" if limit is not None or times is not None else "not measured"
+
+    def _verdict_beside_bare(self, least: float) -> Verdict:
+        bare, times = self.times("bare"), self.times()
+        if bare is None or (times is None and self.row.times is not None):
+            return "not measured"
+        ahead = self.row.times is None or (times is not None and times >= self.row.times)
+        return "met" if bare >= least and ahead else "missed"
 
     def as_json(self) -> dict[str, Any]:
         sides = {
@@ -90,7 +99,8 @@ class Figure:
             "failed": dict(self.failed),
             "times_better": self.times(),
             "times_better_spread": spread(pairs) if pairs else None,
-            "target": {"limit": self.row.limit, "times": self.row.times},
+            "times_bare": self.times("bare"),
+            "target": {"limit": self.row.limit, "times": self.row.times, "bare": self.row.bare},
             "verdict": self.verdict,
             "note": self.note,
         }

@@ -6,19 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["ALL", "BOTH", "LINES", "Plan", "Program", "Row", "Side"]
+__all__ = ["ALL", "BOTH", "EVERY", "LINES", "MEMORY_LINES", "Plan", "Program", "Row", "Side"]
 
-Side = Literal["ours", "monarch", "bare"]
+Side = Literal["ours", "monarch", "bare", "nixl"]
 BOTH: tuple[Side, ...] = ("ours", "monarch")
 ALL: tuple[Side, ...] = (*BOTH, "bare")
+EVERY: tuple[Side, ...] = (*ALL, "nixl")
 
 LINES = ("spawn", "call", "fanout", "rate", "payload", "death", "stacks", "torchrun", "memory")
 """Modules of `lines/`: each has `plans(quick)` and a `Measured`, the program that every side runs."""
+MEMORY_LINES = ("onesided",)
+"""Those of `make bench-memory`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One figure. Met is its `limit` (the least where `more` is better) or `times` better than Monarch.
+    """One figure. Met is its `limit` (the least where `more` is better) or `times` better than Monarch; where
+    `bare` is given, so many times as good as the bare side, and `times` too.
 
     `why` is what keeps it from that where it has been missed, told when it is.
     """
@@ -28,6 +32,7 @@ class Row:
     unit: str
     limit: float | None = None
     times: float | None = None
+    bare: float | None = None
     more: bool = False
     why: str = ""
 

@@ -6,11 +6,11 @@ import sys
 from collections.abc import Sequence
 
 from .figures import Figure, spread
-from .plan import Side
+from .plan import EVERY, Side
 
 __all__ = ["brief", "row_of", "show"]
 
-COLUMNS = ("measured", "unit", "ours", "monarch", "bare", "times better", "target", "verdict", "runs")
+COLUMNS = ("measured", "unit", *EVERY, "times better", "target", "verdict", "runs")
 
 
 def show(figures: Sequence[Figure]) -> None:
@@ -45,10 +45,10 @@ def _table(rows: Sequence[Sequence[str]]) -> None:
 
     table = Table(header_style="bold", box=None, pad_edge=False)
     for at, column in enumerate(COLUMNS):
-        table.add_column(column, justify="right" if 1 < at < 6 else "left")
+        table.add_column(column, justify="right" if 1 < at < 7 else "left")
     for row in rows:
-        style = {"met": "green", "missed": "red", "not measured": "yellow"}.get(row[7])
-        table.add_row(*row[:7], f"[{style}]{row[7]}[/]" if style else row[7], row[8])
+        style = {"met": "green", "missed": "red", "not measured": "yellow"}.get(row[8])
+        table.add_row(*row[:8], f"[{style}]{row[8]}[/]" if style else row[8], row[9])
     Console().print(table)
 
 
@@ -60,9 +60,17 @@ def row_of(figure: Figure) -> tuple[str, ...]:
     targets = [] if row.limit is None else [f"{'>=' if row.more else '<='} {number(row.limit)} {row.unit}"]
     targets += [] if row.times is None else [f"{number(row.times)} x"]
     runs = "/".join(str(len(values)) for values in figure.samples.values())
-    sides: tuple[Side, ...] = ("ours", "monarch", "bare")
-    cells = (_cell(figure, side) for side in sides)
-    return (row.title, row.unit, *cells, better, " or ".join(targets), figure.verdict, runs)
+    targets += [] if row.bare is None else [f"{number(row.bare)} x bare"]
+    cells = (_cell(figure, side) for side in EVERY)
+    return (
+        row.title,
+        row.unit,
+        *cells,
+        better,
+        (" or " if row.bare is None else " and ").join(targets),
+        figure.verdict,
+        runs,
+    )
 
 
 def _cell(figure: Figure, side: Side) -> str:

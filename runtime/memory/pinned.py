@@ -88,7 +88,7 @@ def _flat(value: Any) -> memoryview:
         if numpy is not None and isinstance(value, numpy.ndarray):
             _refuse_unless(value.flags.c_contiguous, value, "is not contiguous")
             _refuse_unless(not value.dtype.hasobject, value, "holds Python objects")
-            value = value.reshape(-1).view("u1")
+            value = value if value.dtype.kind in "biuf" and value.size else value.reshape(-1).view("u1")
         view = memoryview(value)
     except TypeError:
         raise InvalidArgument("invalid_argument", f"{_name(value)} is no memory", _KINDS) from None
@@ -97,13 +97,15 @@ def _flat(value: Any) -> memoryview:
 
 
 def _array_of(torch: Any, tensor: Any) -> Any:
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise InvalidArgument(
             "unsupported", f"a tensor on {tensor.device}", "Copy it to the CPU: device memory comes later."
         )
     plain = tensor.layout is torch.strided and tensor.is_contiguous()
     _refuse_unless(plain and not tensor.is_conj() and not tensor.is_neg(), tensor, "is not contiguous")
     # From now on torch refuses to resize the storage.
+    if tensor.dtype is torch.uint8:
+        return tensor.numpy()
     return tensor.detach().reshape(-1).view(torch.uint8).numpy()
 
 

@@ -36,10 +36,12 @@ class Route:
         self._speeds: dict[str, float] = {}
         self._passed_over: dict[str, str] = {}
         self._closed: set[str] = set()
+        self._order: list[str] = []
+        self._reorder()
 
     def quick(self, handle: Handle) -> int:
         """So many bytes are moved in less time than it takes to have a thread do it."""
-        for name in self._order():
+        for name in self._order:
             if not self._providers[name].at_hand:
                 return 0
             try:
@@ -56,7 +58,7 @@ class Route:
             Unavailable: transport_unusable, with what is wrong with each way.
             MilkweedError: as `outcomes` has them.
         """
-        for name in self._order():
+        for name in self._order:
             line = self._line(name, job.handle)
             if line is None:
                 continue
@@ -77,7 +79,7 @@ class Route:
             Unavailable: transport_unusable.
             MilkweedError: buffer_owner_lost.
         """
-        for name in self._order():
+        for name in self._order:
             if self._line(name, handle) is not None:
                 with self._lock:
                     passed_over = {
@@ -90,9 +92,8 @@ class Route:
     def _before(self, name: str) -> tuple[str, ...]:
         return NAMES[: NAMES.index(name)]
 
-    def _order(self) -> list[str]:
-        with self._lock:
-            return by_preference([name for name in self._names if name not in self._closed], self._speeds)
+    def _reorder(self) -> None:
+        self._order = by_preference([name for name in self._names if name not in self._closed], self._speeds)
 
     def _line(self, name: str, handle: Handle) -> Line | None:
         found = self._lines.get(name)
@@ -110,12 +111,14 @@ class Route:
             self._passed_over[name] = why.reason
             if why.lasting:
                 self._closed.add(name)
+                self._reorder()
 
     def _measured(self, name: str, moved: int, seconds: float) -> None:
         if moved >= _LEAST_MEASURED:
             with self._lock:
                 self._passed_over.pop(name, None)
                 self._speeds[name] = smoothed(self._speeds.get(name), moved / seconds)
+                self._reorder()
 
     def _unusable(self, handle: Handle) -> Unavailable:
         reasons = "; ".join(f"{name}: {self._passed_over.get(name, 'not tried')}" for name in self._names)

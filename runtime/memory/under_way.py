@@ -101,6 +101,9 @@ class _Batch:
 
 def _is_quick(ways: Sequence[Way]) -> bool:
     """Whether all of it takes no longer than to have it done elsewhere."""
+    if len(ways) == 1:
+        ((route, job),) = ways
+        return not job.length or job.length <= route.quick(job.handle)
     total = sum(job.length for _, job in ways)
     return len(ways) <= _MOST_AT_ONCE and all(
         not job.length or total <= route.quick(job.handle) for route, job in ways

@@ -40,7 +40,7 @@ constexpr size_t KEY_SIZE = 16;
 constexpr off_t LIFE_AT = 0;
 constexpr off_t REGIONS_AT = off_t{1} << 32;
 constexpr int TICKET_BITS = 20; // so many transfers of one process from one region at once
-constexpr size_t CHUNK = size_t{4} << 20; // what is moved between two looks at the stop and the clock
+constexpr size_t CHUNK = size_t{1} << 20; // what is moved between two looks at the stop and the clock
 constexpr size_t HEADER_SIZE = 4096;
 
 enum Status { DONE, DROPPED, WRONG_KEY, OUT_OF_RANGE, FORBIDDEN, OWNER_LOST, STOPPED, LATE, FAILED };
@@ -235,32 +235,27 @@ Outcome in_chunks(size_t length, int threads, const Stop &stop, double deadline,
             outcome = how;
         over = true;
     };
-    auto run = [&](size_t at, size_t until) {
-        while (at < until && !over) {
+    // Whoever is free takes the next chunk: a thread that the machine holds up keeps no other waiting.
+    std::atomic<size_t> next{0};
+    auto run = [&] {
+        for (size_t at; !over && (at = next.fetch_add(CHUNK)) < length;) {
             if (stop.is_set())
                 return end({STOPPED, 0});
             if (now() > deadline)
                 return end({LATE, 0});
-            const size_t size = std::min(CHUNK, until - at);
-            if (const Outcome how = move(at, size); how.status != DONE)
+            if (const Outcome how = move(at, std::min(CHUNK, length - at)); how.status != DONE)
                 return end(how);
-            at += size;
         }
     };
-    const auto parts = static_cast<size_t>(std::max(1, threads));
-    const size_t page = 4096, part = std::max((length / parts + page - 1) / page * page, page);
     std::vector<std::thread> others;
-    others.reserve(parts);
-    size_t first = std::min(part, length); // the rest begins here, for others
+    const size_t wanted = std::min(static_cast<size_t>(std::max(1, threads)), (length + CHUNK - 1) / CHUNK);
+    others.reserve(wanted);
     try {
-        for (; others.size() + 1 < parts && first < length; first += std::min(part, length - first))
-            others.emplace_back(run, first, first + std::min(part, length - first));
-    } catch (const std::system_error &) { // no thread to be had: this one does more
-        run(first, length);
+        while (others.size() + 1 < wanted)
+            others.emplace_back(run);
+    } catch (const std::system_error &) { // no more threads to be had: these do all of it
     }
-    run(0, std::min(part, length));
-    if (others.size() + 1 == parts && first < length)
-        run(first, length);
+    run();
     for (auto &other : others)
         other.join();
     return outcome;

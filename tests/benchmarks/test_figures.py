@@ -43,7 +43,7 @@ def test_met_is_the_limit_or_the_ratio(row, ours, monarch, verdict):
 def test_a_side_without_samples_is_a_dash_and_never_a_number():
     cells = row_of(figure(Row("s", "t", "s", times=3), ours=(1.0,), failed={"monarch": "not installed"}))
     assert cells[3] == "-"
-    assert cells[5] == ""
+    assert cells[6] == ""
 
 
 def test_the_spread_of_few_values_is_their_range():
@@ -62,3 +62,18 @@ def test_a_target_that_was_missed_is_told_with_its_reason(capsys):
     assert "line: spawn missed: two cores are the bound" in capsys.readouterr().out
     show([figure(row, ours=(0.4,))])
     assert "two cores" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("ours", "bare", "monarch", "verdict"),
+    [
+        (4.0, 5.0, 0.5, "met"),
+        (3.9, 5.0, 0.5, "missed"),
+        (4.0, 5.0, 1.0, "missed"),
+        (4.0, None, 0.5, "not measured"),
+    ],
+)
+def test_beside_the_bare_side_both_ratios_must_be_reached(ours, bare, monarch, verdict):
+    samples = {"ours": [ours], "monarch": [monarch], "bare": [] if bare is None else [bare]}
+    row = Row("read", "a read", "GB/s", times=5, bare=0.8, more=True)
+    assert Figure("onesided", row, samples, {}).verdict == verdict

@@ -1,0 +1,88 @@
+"""One-sided reads and writes within this host, beside `process_vm_readv`, Monarch's and NIXL's."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from ..api import SIDE, spawn, start_procs, stop
+from ..buffers import Holder, User
+from ..plan import EVERY, Plan, Program, Row
+
+__all__ = ["Measured", "plans"]
+
+MIB = 1024 * 1024
+SMALL = 8
+
+
+class Measured(Program):
+    """`times` transfers of `mib`, and `calls` of 8 bytes, a sample."""
+
+    def __init__(self, mib: int, times: int, calls: int) -> None:
+        self._size, self._times, self._calls = mib * MIB, times, calls
+
+    async def open(self) -> None:
+        self._side: Any = None
+        if SIDE == "bare":
+            from ..raw_memory import RawMemory
+
+            self._side = RawMemory(self._size)
+        elif SIDE == "nixl":
+            from ..nixl_memory import NixlMemory
+
+            self._side = NixlMemory(self._size)
+        else:
+            self._procs = await start_procs(2)
+            holder = (await spawn(self._procs, "holder", Holder)).slice(gpus=0)
+            self._user = (await spawn(self._procs, "user", User)).slice(gpus=1)
+            self._large = await holder.tensor.call_one(self._size)
+            self._small = await holder.tensor.call_one(SMALL)
+            self._mapped = await holder.memory.call_one(self._size) if SIDE == "ours" else None
+        await self.sample()
+
+    async def sample(self) -> dict[str, float | str]:
+        if self._side is not None:
+            found: Mapping[str, float] = self._side.sample(self._times, self._calls)
+            return dict(found)
+        figures: dict[str, float | str] = {
+            "read": await self._rate(self._large, "read"),
+            "write": await self._rate(self._large, "write"),
+            "small": await self._seconds(self._small, "read", SMALL, self._calls) * 1e6,
+        }
+        if self._mapped is not None:
+            figures |= {
+                "mapped_read": await self._rate(self._mapped, "read"),
+                "mapped_write": await self._rate(self._mapped, "write"),
+                "taken": await self._user.transport.call_one(self._large),
+                "mapped": await self._user.transport.call_one(self._mapped),
+            }
+        return figures
+
+    async def _rate(self, buffer: Any, what: str) -> float:
+        return self._size / await self._seconds(buffer, what, self._size, self._times) / 1e9
+
+    async def _seconds(self, buffer: Any, what: str, size: int, times: int) -> float:
+        return statistics.median(await self._user.timed.call_one(buffer, what, size, times))
+
+    async def close(self) -> None:
+        if self._side is not None:
+            self._side.close()
+        else:
+            await stop(self._procs)
+
+
+def plans(*, quick: bool) -> list[Plan]:
+    why = "two processors are shared by all that runs here: look at the pairs' spread"
+    rows = (
+        Row("read", "64 MiB read, same host", "GB/s", times=5, bare=0.8, more=True, why=why),
+        Row("write", "64 MiB write, same host", "GB/s", times=5, bare=0.8, more=True, why=why),
+        Row("mapped_read", "64 MiB read of memory that RDMABuffer allocated", "GB/s", more=True),
+        Row("mapped_write", "64 MiB write to memory that RDMABuffer allocated", "GB/s", more=True),
+        Row("memcpy", "memcpy of 64 MiB within a process", "GB/s", more=True),
+        Row("small", "8-byte read, same host, p50", "us", 20),
+    )
+    rounds, options = (
+        (2, {"mib": 64, "times": 3, "calls": 200}) if quick else (7, {"mib": 64, "times": 7, "calls": 2000})
+    )
+    return [Plan(rows, rounds, options, EVERY)]
