@@ -13,7 +13,7 @@ from .providers import Job
 from .routes import Route
 from .workers import Workers
 
-__all__ = ["Movers", "Moving"]
+__all__ = ["Movers", "Moving", "threads_for"]
 
 _MOST_WORKERS = 32
 _LANES = 8
@@ -63,13 +63,31 @@ class Movers:
     def _moved(self, route: Route, job: Job) -> Exception | None:
         with self._lock:
             self._active += 1
-            share = max(1, len(os.sched_getaffinity(0)) // self._active)
-        job.threads = max(1, min(job.length // _LEAST_A_THREAD, share, _MOST_THREADS))
+            active = self._active
+        if job.length >= 2 * _LEAST_A_THREAD:
+            job.threads = threads_for(job.length, _idle_processors(), active)
         try:
             return _done(route, job)
         finally:
             with self._lock:
                 self._active -= 1
+
+
+def threads_for(length: int, idle: int, active: int) -> int:
+    """How many threads a transfer takes: one, and of the idle processors its share among `active` ones.
+
+    More than the machine has room for would make it slower than one.
+    """
+    return max(1, min(length // _LEAST_A_THREAD, 1 + idle // active, _MOST_THREADS))
+
+
+def _idle_processors() -> int:
+    try:
+        with open("/proc/loadavg", "rb", buffering=0) as file:
+            running = int(file.read(64).split()[3].partition(b"/")[0])
+    except (OSError, ValueError, IndexError):
+        return 0
+    return max(0, len(os.sched_getaffinity(0)) - running)
 
 
 class _Batch:

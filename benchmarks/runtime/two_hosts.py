@@ -1,0 +1,70 @@
+"""Two network namespaces on a bridge: what crosses between them really crosses."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+__all__ = ["ADDRESSES", "OUTSIDE", "TwoHosts"]
+
+ADDRESSES = ("10.78.9.2", "10.78.9.3")
+OUTSIDE = "10.78.9.1"
+
+
+class TwoHosts:
+    """They go with `close`, and what was started in them is ended.
+
+    Raises:
+        RuntimeError: they cannot be made here.
+    """
+
+    def __init__(self) -> None:
+        self._tag = f"mb{os.getpid() % 100000}"
+        self._started: list[subprocess.Popen[bytes]] = []
+        try:
+            self._make()
+        except BaseException:
+            self.close()
+            raise
+
+    def _make(self) -> None:
+        bridge = self._tag
+        _ip("link", "add", bridge, "type", "bridge")
+        _ip("address", "add", f"{OUTSIDE}/24", "dev", bridge)
+        _ip("link", "set", bridge, "up")
+        for number, address in enumerate(ADDRESSES):
+            name, cable = self._name(number), f"{self._tag}v{number}"
+            _ip("netns", "add", name)
+            _ip("link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", name)
+            _ip("link", "set", cable, "master", bridge, "up")
+            _ip("-n", name, "address", "add", f"{address}/24", "dev", "eth0")
+            for device in ("eth0", "lo"):
+                _ip("-n", name, "link", "set", device, "up")
+
+    def _name(self, host: int) -> str:
+        return f"{self._tag}n{host}"
+
+    def start(
+        self, host: int, command: Sequence[str], env: Mapping[str, str] | None = None, **pipes: Any
+    ) -> subprocess.Popen[bytes]:
+        started = subprocess.Popen(
+            ["ip", "netns", "exec", self._name(host), *command], env={**os.environ, **(env or {})}, **pipes
+        )
+        self._started.append(started)
+        return started
+
+    def close(self) -> None:
+        for process in self._started:
+            process.kill()
+            process.communicate()
+        for number in range(len(ADDRESSES)):
+            subprocess.run(["ip", "netns", "delete", self._name(number)], capture_output=True, check=False)
+        subprocess.run(["ip", "link", "delete", self._tag], capture_output=True, check=False)
+
+
+def _ip(*words: str) -> None:
+    done = subprocess.run(["ip", *words], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"ip {' '.join(words)}: {done.stderr.strip()}")
