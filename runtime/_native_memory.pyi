@@ -26,6 +26,12 @@ def address_of(buffer: memoryview) -> int:
 def copy(to: int, source: int, length: int, threads: int, stop: Stop, deadline: float) -> tuple[int, int]:
     """Copies within this process; the two may overlap only if `threads` is 1."""
 
+def receive(fd: int, address: int, length: int, idle: float, deadline: float) -> tuple[int, int]:
+    """Fills memory from a socket; OWNER_LOST where the peer closes, LATE where it idles so many seconds."""
+
+def send(fd: int, head: bytes, address: int, length: int, idle: float, deadline: float) -> tuple[int, int]:
+    """Sends bytes and then memory; as `receive`."""
+
 class Stop:
     """Set by whoever no longer wants a transfer; any thread."""
 

@@ -33,7 +33,7 @@ from .under_way import Movers, Moving
 
 __all__ = ["Memory", "Wanted"]
 
-_ROUTES_KEPT = 1024
+_ROUTES_KEPT = 256
 _BACKLOG = 128
 _END_S = 1.0
 _LOOK_FIRST_S = 0.0002
@@ -117,7 +117,7 @@ class Memory:
         return self._movers.start(
             [
                 (
-                    self._route(one.handle, one.only),
+                    self.route(one.handle, one.only),
                     Job(one.handle, one.write, one.offset, one.length, one.local, deadline),
                 )
                 for one in wanted
@@ -125,7 +125,7 @@ class Memory:
         )
 
     def transport(self, handle: Handle, only: str | None) -> Transport:
-        return self._route(handle, only).transport(handle)
+        return self.route(handle, only).transport(handle)
 
     def drop(self, handle: Handle, timeout: float) -> Future[None]:
         """
@@ -155,7 +155,8 @@ class Memory:
                 "Drop it again to wait on: a process may have been stopped in the middle of one.",
             ) from None
 
-    def _route(self, handle: Handle, only: str | None) -> Route:
+    def route(self, handle: Handle, only: str | None = None) -> Route:
+        """The ways to a region, or the one of that name."""
         key = (handle.owner.token, handle.mappable, only)
         with self._lock:
             route = self._routes.get(key)

@@ -17,13 +17,14 @@ __all__ = ["Job", "Line", "Provider", "Unreachable"]
 class Unreachable(Exception):
     """This way does not lead there, and nothing was moved that another way may not move again.
 
-    `lasting`: it need not be tried again.
+    `lasting`: it need not be tried again. `forbidden`: it would lead there if rules of this machine let it.
     """
 
-    def __init__(self, reason: str, *, lasting: bool = True) -> None:
+    def __init__(self, reason: str, *, lasting: bool = True, forbidden: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
         self.lasting = lasting
+        self.forbidden = forbidden
 
 
 @dataclass(slots=True, eq=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -13,6 +14,8 @@ from .handle import Handle
 from .providers import Job, Line, Provider, Unreachable
 
 __all__ = ["Route"]
+
+logger = logging.getLogger(__name__)
 
 _LEAST_MEASURED = 1024 * 1024
 
@@ -68,6 +71,10 @@ class Route:
             except Unreachable as why:
                 self._pass_over(name, why)
                 continue
+            except MilkweedError as error:
+                if error.code == "buffer_owner_lost":
+                    self._lines.clear()  # nor is what they hold of it kept
+                raise
             self._measured(name, job.length, time.perf_counter() - started)
             return
         raise self._unusable(job.handle)
@@ -107,6 +114,8 @@ class Route:
         return found
 
     def _pass_over(self, name: str, why: Unreachable) -> None:
+        if why.forbidden:
+            logger.warning("buffers of another process go a slower way than %s: %s", name, why.reason)
         with self._lock:
             self._passed_over[name] = why.reason
             if why.lasting:

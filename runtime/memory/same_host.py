@@ -43,6 +43,7 @@ class Peers:
         with self._lock:
             peer = self._peers.get(owner.token)
             if peer is None or not peer.is_alive:
+                self._peers.pop(owner.token, None)
                 peer = self._peers[owner.token] = self._opened(handle)
             self._peers.move_to_end(owner.token)
             if len(self._peers) > _PEERS_KEPT:  # what is still in use lives on with its use
@@ -56,7 +57,7 @@ class Peers:
         except OSError as error:
             if error.errno == errno.ESRCH:
                 raise error_of(native.OWNER_LOST, handle, write=False) from None
-            raise Unreachable(f"its owner's descriptors: {error.strerror}") from None
+            raise Unreachable(f"its owner's descriptors: {error.strerror}", forbidden=True) from None
 
     def close(self) -> None:
         for peer in tuple(self._peers.values()):
@@ -105,7 +106,7 @@ class _OneSided:
         if status == DONE:
             return
         if status == native.FAILED and number in _CLOSED:
-            raise Unreachable(f"{self._name} here: {os.strerror(number)}{_hint(number)}")
+            raise Unreachable(f"{self._name} here: {os.strerror(number)}{_hint(number)}", forbidden=True)
         raise error_of(status, handle, write=job.write, number=number)
 
 

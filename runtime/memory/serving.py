@@ -83,7 +83,6 @@ class Server:
         try:
             if _may_ask(sock):
                 tune(sock)
-                sock.settimeout(_HANDSHAKE_S)
                 self._answer_all(sock, self._greet(sock))
         except ProtocolError as error:
             logger.warning("refused a peer: %s", error)
@@ -100,18 +99,16 @@ class Server:
     def _answer_all(self, sock: socket.socket, session: Session) -> None:
         number = 0
         while True:
-            sock.settimeout(None)
             request = receive(sock, REQUEST_BYTES)
-            sock.settimeout(_PROGRESS_S)
             number += 1
             self._answer(sock, session, request, number)
 
     def _greet(self, sock: socket.socket) -> Session:
-        asking = nonce_of(receive(sock, HELLO_BYTES))
+        asking = nonce_of(receive(sock, HELLO_BYTES, idle=_HANDSHAKE_S))
         serving = token_bytes(NONCE_BYTES)
         session = Session(self._secret, self._regions.token, asking, serving)
-        send(sock, serving + session.serving_proof)
-        if not hmac.compare_digest(receive(sock, CODE_BYTES), session.asking_proof):
+        send(sock, serving + session.serving_proof, idle=_HANDSHAKE_S)
+        if not hmac.compare_digest(receive(sock, CODE_BYTES, idle=_HANDSHAKE_S), session.asking_proof):
             raise ProtocolError("protocol_error", "a peer does not know this mesh's secret", "See who it is.")
         return session
 
@@ -119,7 +116,7 @@ class Server:
         request = session.read_request(data, number)
         region = self._regions.enter(request.slot, request.generation)
         if region is None:
-            send(sock, session.reply(native.DROPPED, number, None))
+            send(sock, session.reply(native.DROPPED, number, None), idle=_PROGRESS_S)
             return
         try:
             self._move(sock, session, data, number, request, region)
@@ -136,21 +133,21 @@ class Server:
         region: Region,
     ) -> None:
         if not session.is_signed(data, region.key):
-            send(sock, session.reply(native.WRONG_KEY, number, None))
+            send(sock, session.reply(native.WRONG_KEY, number, None), idle=_PROGRESS_S)
             return
         status = region.refusal(region.key, request.offset, request.length, write=request.write)
         if status != DONE:
-            send(sock, session.reply(status, number, None))
+            send(sock, session.reply(status, number, None), idle=_PROGRESS_S)
             return
         view = region.memory.view[request.offset : request.offset + request.length]
         with view:
             granted = session.reply(DONE, number, region.key)
             if request.write:
-                send(sock, granted)
-                receive_into(sock, view)
-                send(sock, session.reply(DONE, number, region.key))
+                send(sock, granted, idle=_PROGRESS_S)
+                receive_into(sock, view, idle=_PROGRESS_S)
+                send(sock, session.reply(DONE, number, region.key), idle=_PROGRESS_S)
             else:
-                send(sock, granted, view)
+                send(sock, granted, view, idle=_PROGRESS_S)
 
 
 def _may_ask(sock: socket.socket) -> bool:

@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import time
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from secrets import token_bytes
@@ -27,6 +28,7 @@ _CONNECT_S = 5.0
 _STREAMS = {"unix": 2, "tcp": 4}
 _LEAST_A_STREAM = 4 * 1024 * 1024
 _IDLE_KEPT = 8
+_OWNERS_KEPT = 256
 
 
 class Sockets:
@@ -39,7 +41,7 @@ class Sockets:
         self._machine = machine
         self._secret = secret
         self._lock = threading.Lock()
-        self._lines: dict[bytes, _Streams] = {}
+        self._lines: OrderedDict[bytes, _Streams] = OrderedDict()
 
     def reach(self, handle: Handle) -> Line:
         owner = handle.owner
@@ -51,6 +53,8 @@ class Sockets:
             line = self._lines.get(owner.token)
             if line is None:
                 line = self._lines[owner.token] = _Streams(self.name, owner, self._secret)
+                if len(self._lines) > _OWNERS_KEPT:
+                    self._lines.popitem(last=False)[1].close()
             return line
 
     def close(self) -> None:
@@ -74,9 +78,11 @@ class _Streams:
         self._secret = secret
         self._lock = threading.Lock()
         self._idle: list[_Connection] = []
+        self._closed = False
 
     def move(self, job: Job) -> None:
-        streams = max(1, min(_STREAMS[self._name], job.length // _LEAST_A_STREAM))
+        most = min(_STREAMS[self._name], len(os.sched_getaffinity(0)))
+        streams = max(1, min(most, job.length // _LEAST_A_STREAM))
         size = -(-job.length // streams)
         parts = [(at, min(size, job.length - at)) for at in range(0, job.length, size or 1)] or [(0, 0)]
         failed: list[Exception] = []
@@ -101,7 +107,7 @@ class _Streams:
             with self._connection(job) as connection:
                 status, number = connection.move(job, at, length)
         except TimeoutError:
-            # The kernel has its own idea of when a silent peer is gone.
+            # A peer that does nothing may be gone before the time is over.
             status, number = native.LATE if time.monotonic() >= job.deadline else native.OWNER_LOST, 0
         except OSError:
             status, number = native.OWNER_LOST, 0
@@ -124,7 +130,7 @@ class _Streams:
             connection.close()
             raise
         with self._lock:
-            if len(self._idle) < _IDLE_KEPT and not connection.is_broken:
+            if len(self._idle) < _IDLE_KEPT and not connection.is_broken and not self._closed:
                 self._idle.append(connection)
                 return
         connection.close()
@@ -147,10 +153,14 @@ class _Streams:
             raise  # nobody listens there any more
         except OSError as error:
             sock.close()
+            if time.monotonic() >= job.deadline:
+                raise TimeoutError from None
             raise Unreachable(f"{self._owner}: {error.strerror or error}", lasting=False) from None
         return sock
 
     def close(self) -> None:
+        """Of what is idle, now; of what is in use, when it is done."""
+        self._closed = True
         for connection in tuple(self._idle):
             connection.close()
 
@@ -173,7 +183,7 @@ class _Connection:
     def _greeted(self, owner: Owner, secret: bytes, job: Job) -> Session:
         asking = token_bytes(NONCE_BYTES)
         send(self._sock, hello(asking), deadline=job.deadline)
-        answer = receive(self._sock, NONCE_BYTES + CODE_BYTES)
+        answer = receive(self._sock, NONCE_BYTES + CODE_BYTES, deadline=job.deadline)
         session = Session(secret, owner.token, asking, answer[:NONCE_BYTES])
         if not hmac.compare_digest(answer[NONCE_BYTES:], session.serving_proof):
             raise ProtocolError(
@@ -212,17 +222,17 @@ class _Connection:
         view = job.local.view[at : at + length]
         with view:
             send(self._sock, self._session.request(request, handle.key, self._number), deadline=job.deadline)
-            status, number = self._reply(handle)
+            status, number = self._reply(job)
             if status == DONE and job.write:
-                send(self._sock, b"", view, job.deadline)
-                status, number = self._reply(handle)
+                send(self._sock, b"", view, deadline=job.deadline)
+                status, number = self._reply(job)
             elif status == DONE:
-                receive_into(self._sock, view, job.deadline)
+                receive_into(self._sock, view, deadline=job.deadline)
         return status, number
 
-    def _reply(self, handle: Handle) -> tuple[int, int]:
-        data = receive(self._sock, REPLY_BYTES)
-        return self._session.read_reply(data, self._number, handle.key, DONE)
+    def _reply(self, job: Job) -> tuple[int, int]:
+        data = receive(self._sock, REPLY_BYTES, deadline=job.deadline)
+        return self._session.read_reply(data, self._number, job.handle.key, DONE)
 
     def close(self) -> None:
         self._sock.close()

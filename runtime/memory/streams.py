@@ -1,76 +1,75 @@
-"""Blocking sockets that carry regions: all of it or an error, straight from and into the memory itself."""
+"""Sockets that carry regions: all of it or an error, straight from and into the memory itself."""
 
 from __future__ import annotations
 
+import math
+import os
 import socket
-import time
+
+from .. import _native_memory as native
 
 __all__ = ["receive", "receive_into", "send", "tune"]
 
-_PIECE = 4 * 1024 * 1024
-_USER_TIMEOUT_MS = 10_000
+_LOOK_S, _LOOKS = 1, 4  # a host that is gone without a word is noticed after so many seconds
+_UNTAKEN_MS = 20_000  # a process that is stopped takes nothing either, and may go on
 
 
 def tune(sock: socket.socket) -> None:
-    """A peer that is gone without a word is noticed; small requests do not wait for more."""
+    """A host that is gone is noticed, though it says nothing; small requests do not wait for more."""
     if sock.family != socket.AF_UNIX:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _USER_TIMEOUT_MS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _UNTAKEN_MS)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _LOOK_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _LOOK_S)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _LOOKS)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def receive(sock: socket.socket, count: int) -> bytes:
+def receive(sock: socket.socket, count: int, *, idle: float = math.inf, deadline: float = math.inf) -> bytes:
     """
     Raises:
         ConnectionError: the peer is gone. TimeoutError.
     """
     data = bytearray(count)
-    receive_into(sock, memoryview(data))
+    with memoryview(data) as view:
+        receive_into(sock, view, idle=idle, deadline=deadline)
     return bytes(data)
 
 
-def receive_into(sock: socket.socket, view: memoryview, deadline: float | None = None) -> None:
-    """Fills the view; the socket's own timeout counts for each piece, the deadline for all.
+def receive_into(
+    sock: socket.socket, view: memoryview, *, idle: float = math.inf, deadline: float = math.inf
+) -> None:
+    """Fills the view; `idle`: so many seconds the peer may do nothing.
 
     Raises:
         ConnectionError: the peer is gone. TimeoutError.
     """
-    at, size = 0, len(view)
-    while at < size:
-        _limit(sock, deadline)
-        count = sock.recv_into(view[at : at + _PIECE])
-        if count == 0:
-            raise ConnectionResetError("the peer closed")
-        at += count
+    if view.nbytes:
+        _raise_for(*native.receive(sock.fileno(), native.address_of(view), view.nbytes, idle, deadline))
 
 
 def send(
-    sock: socket.socket, head: bytes, view: memoryview | None = None, deadline: float | None = None
+    sock: socket.socket,
+    head: bytes,
+    view: memoryview | None = None,
+    *,
+    idle: float = math.inf,
+    deadline: float = math.inf,
 ) -> None:
-    """Sends both, without a copy in this process.
+    """Sends both.
 
     Raises:
         ConnectionError: the peer is gone. TimeoutError.
     """
-    if view is None or not len(view):
-        _limit(sock, deadline)
-        sock.sendall(head)
-        return
-    _limit(sock, deadline)
-    at = sock.sendmsg([head, view[:_PIECE]]) - len(head)
-    if at < 0:
-        sock.sendall(head[at:])
-        at = 0
-    while at < len(view):
-        _limit(sock, deadline)
-        piece = view[at : at + _PIECE]
-        sock.sendall(piece)
-        at += len(piece)
+    size = 0 if view is None else view.nbytes
+    address = native.address_of(view) if view is not None and size else 0
+    _raise_for(*native.send(sock.fileno(), head, address, size, idle, deadline))
 
 
-def _limit(sock: socket.socket, deadline: float | None) -> None:
-    if deadline is not None:
-        left = deadline - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        sock.settimeout(left)
+def _raise_for(status: int, number: int) -> None:
+    if status == native.LATE:
+        raise TimeoutError
+    if status == native.OWNER_LOST:
+        raise ConnectionResetError("the peer closed")
+    if status == native.FAILED:
+        raise OSError(number, os.strerror(number))

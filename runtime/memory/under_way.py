@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 
@@ -129,8 +128,6 @@ def _is_quick(ways: Sequence[Way]) -> bool:
 
 
 def _done(route: Route, job: Job) -> Exception | None:
-    if time.monotonic() >= job.deadline:
-        job.cancel()
     try:
         route.move(job)
     except Exception as error:

@@ -6,10 +6,11 @@
 // until nobody holds such a lock. The kernel takes the locks of a process that dies. The owner holds a lock of
 // its own for its life, which tells that the process behind a pid is still the one that made the table.
 
+#include "memory.hpp"
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <fcntl.h>
@@ -26,11 +27,9 @@
 #include <utility>
 #include <vector>
 
-#include <nanobind/nanobind.h>
 #include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 
-namespace nb = nanobind;
 using namespace nb::literals;
 
 namespace {
@@ -43,7 +42,6 @@ constexpr int TICKET_BITS = 20; // so many transfers of one process from one reg
 constexpr size_t CHUNK = size_t{1} << 20; // what is moved between two looks at the stop and the clock
 constexpr size_t HEADER_SIZE = 4096;
 
-enum Status { DONE, DROPPED, WRONG_KEY, OUT_OF_RANGE, FORBIDDEN, OWNER_LOST, STOPPED, LATE, FAILED };
 enum Rights : uint32_t { READ = 1, WRITE = 2 };
 
 struct Header {
@@ -212,15 +210,6 @@ class Stop {
 
   private:
     std::atomic<bool> set_{false};
-};
-
-double now() {
-    return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
-struct Outcome {
-    Status status = DONE;
-    int error = 0;
 };
 
 // Calls move(offset, length) for all of it, in chunks, on several threads; the first that fails ends all.
@@ -490,6 +479,8 @@ NB_MODULE(_native_memory, module) {
         .def("copy", &Peer::copy, "slot"_a, "generation"_a, "key"_a, "write"_a, "offset"_a, "length"_a, "local"_a,
              "threads"_a, "stop"_a, "deadline"_a)
         .def("close", &Peer::close);
+
+    add_streams(module);
 
     auto constant = [&](const char *name, int value) { module.attr(name) = nb::int_(value); };
     constant("DONE", DONE);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
+import mmap
 import multiprocessing
 import os
 import pickle
@@ -114,6 +115,17 @@ def filled(seed: int, size: int, kind: str = "array") -> RDMABuffer:
         _Held.arrays[seed] = memoryview(array)
         buffer = RDMABuffer(array)
     _Held.buffers[seed] = buffer
+    return buffer
+
+
+def sparse(path: str, size: int, at: Sequence[int]) -> RDMABuffer:
+    """A buffer of a file of holes, with the low byte of each place at that place."""
+    with open(path, "w+b") as file:
+        file.truncate(size)
+        area = mmap.mmap(file.fileno(), size)
+    for place in at:
+        area[place] = place % 251
+    buffer = _Held.buffers[0] = RDMABuffer(area)
     return buffer
 
 

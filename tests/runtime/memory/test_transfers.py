@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import pickle
 import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from milkweed.runtime import Future, RDMAAction, RDMABuffer
 from milkweed.runtime.errors import Conflict, InvalidArgument, MilkweedError
+from milkweed.runtime.memory.memory import Memory
+from milkweed.runtime.memory.pinned import pin
+from milkweed.runtime.memory.providers import Job
+from milkweed.runtime.node import node
 from tests.runtime.memory import peers
 from tests.runtime.memory.peers import DEADLINE_S, Peer, pattern
 
@@ -85,6 +91,27 @@ def test_odd_ranges_are_written_and_nothing_beside_them_is_touched(
     expected = pattern(1, buffer.size())
     expected[offset : offset + length] = pattern(2, length)
     assert owner.call(peers.content, 1) == expected.tobytes()
+
+
+@pytest.mark.parametrize("transport", ["process_vm", "unix", "tcp"])
+def test_more_bytes_than_a_signed_number_of_32_bits_counts(
+    owner: Peer, tmp_path: Path, transport: str, full_size: bool
+) -> None:
+    size = 2**31 + 7
+    places = [0, 4097, 2**31 - 1, 2**31, size - 1]
+    buffer = owner.call(peers.sparse, str(tmp_path / "holes"), size, places).over(transport)
+    for place in places:
+        dst = bytearray(1)
+        get(buffer.read_into(dst, place, 1))
+        assert dst[0] == place % 251
+    tail = np.zeros(9 * MIB, np.uint8)
+    get(buffer.read_into(tail, size - tail.size))
+    assert [int(tail[place - size]) for place in places[2:]] == [place % 251 for place in places[2:]]
+    if full_size:
+        whole = np.zeros(size, np.uint8)
+        get(buffer.read_into(whole))
+        assert np.flatnonzero(whole).tolist() == [place for place in places if place % 251]
+    owner.call(peers.drop, 0)
 
 
 def test_sixteen_threads_read_and_write_at_once(owner: Peer, buffer: RDMABuffer) -> None:
@@ -171,6 +198,22 @@ def test_a_handle_that_claims_more_than_the_region_is_refused(
     dst = np.zeros(length, np.uint8)
     assert code_of(lambda: get(forged.read_into(dst, offset, length))) == "out_of_range"
     assert not dst[max(0, buffer.size() - offset) :].any()
+
+
+def test_a_transfer_whose_time_is_over_moves_nothing(buffer: RDMABuffer) -> None:
+    dst = np.zeros(buffer.size(), np.uint8)
+    assert code_of(lambda: get(buffer.read_into(dst, timeout=0.0))) == "deadline_exceeded"
+    assert code_of(lambda: get(buffer.read_into(dst, 0, 1, timeout=-1.0))) == "deadline_exceeded"
+    assert not dst.any()
+
+
+def test_a_transfer_that_was_cancelled_moves_nothing(buffer: RDMABuffer, way: tuple[str, str]) -> None:
+    dst = np.zeros(buffer.size(), np.uint8)
+    job = Job(buffer.handle, False, 0, dst.size, pin(dst), time.monotonic() + DEADLINE_S)
+    job.cancel()
+    route = node().part(Memory, Memory).route(buffer.handle, way[1])
+    assert code_of(lambda: route.move(job)) == "cancelled"
+    assert not dst.any()
 
 
 def test_a_slot_that_never_was_is_refused(buffer: RDMABuffer) -> None:
