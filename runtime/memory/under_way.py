@@ -7,7 +7,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from ..node import Future
+from ..node import Future, on_node_thread
 from .providers import Job
 from .routes import Route
 from .workers import Workers
@@ -24,13 +24,23 @@ Way = tuple[Route, Job]
 
 
 class Moving(Future[None]):
-    """Settled when all of it has ended, with the first error in the order of the batch."""
+    """Settled when all of it has ended, with the first error in the order of the batch.
 
-    __slots__ = ("_jobs",)
+    `help`, where it is given, does what nobody does yet, in the thread that calls it.
+    """
+
+    __slots__ = ("_jobs", "help")
 
     def __init__(self, jobs: Sequence[Job]) -> None:
         super().__init__()
         self._jobs = jobs
+        self.help: Callable[[], None] | None = None
+
+    def get(self, timeout_s: float | None = None) -> None:
+        """As any future's: who waits without end works in the meantime, rather than have a thread woken."""
+        if timeout_s is None and self.help is not None and not self.done() and not on_node_thread():
+            self.help()
+        super().get(timeout_s)
 
     def _on_cancel(self) -> None:
         for job in self._jobs:
@@ -52,6 +62,9 @@ class Movers:
             moving.settle(_taker(errors))
             return moving
         batch = _Batch(ways, moving, self._moved)
+        if all(route.quick(job.handle) for route, job in ways):
+            # At the speed of memory. A transfer over a socket would keep Ctrl-C waiting.
+            moving.help = batch.run
         for _ in range(min(len(ways), _LANES)):
             self._workers.put(batch.run)
         return moving

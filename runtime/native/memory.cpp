@@ -21,7 +21,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-#include <system_error>
+#include <stdexcept>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -242,7 +242,7 @@ Outcome in_chunks(size_t length, int threads, const Stop &stop, double deadline,
     try {
         while (others.size() + 1 < wanted)
             others.emplace_back(run);
-    } catch (const std::system_error &) { // no more threads to be had: these do all of it
+    } catch (const std::exception &) { // no more threads to be had: these do all of it
     }
     run();
     for (auto &other : others)
@@ -297,7 +297,9 @@ class Peer {
         nb::gil_scoped_release release;
         return locked(slot, generation, secret, write, offset, length, [&](const Slot &entry) {
             const uint64_t remote = entry.address + offset;
-            return in_chunks(length, threads, stop, deadline, [&](size_t at, size_t size) {
+            return in_chunks(length, threads, stop, deadline, [&](size_t at, size_t size) -> Outcome {
+                if (!owner_lives()) // its pid may be somebody else's by now
+                    return {OWNER_LOST, 0};
                 return move_by_process_vm(pid_, write, reinterpret_cast<char *>(local) + at, remote + at, size);
             });
         });
