@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from .api import SIDE, Actor, endpoint
 
-__all__ = ["Holder", "User"]
+__all__ = ["Getter", "Holder", "User"]
 
 if TYPE_CHECKING or SIDE == "ours":
     from milkweed.runtime import RDMABuffer
@@ -38,19 +38,54 @@ class Holder(Actor):
         return buffer
 
 
-class User(Actor):
-    """Times each of its transfers; memory here is warm."""
+class _Mine:
+    """Memory of each size, warm."""
 
     def __init__(self) -> None:
         self._mine: dict[int, Any] = {}
 
-    @endpoint
-    async def timed(self, buffer: Any, what: str, size: int, times: int) -> list[float]:
+    def of(self, size: int) -> Any:
         import torch
 
         if size not in self._mine:
             self._mine[size] = torch.full((size,), 9, dtype=torch.uint8)
-        mine = self._mine[size]
+        return self._mine[size]
+
+
+def _check(mine: Any) -> None:
+    if int(mine[0]) != 7 or int(mine[-1]) != 7:
+        raise RuntimeError("other bytes were read")
+
+
+class Getter(Actor):
+    """Times each of its transfers, in sync code. Monarch refuses both kinds in one actor."""
+
+    def __init__(self) -> None:
+        self._mine = _Mine()
+
+    @endpoint
+    def timed(self, buffer: Any, what: str, size: int, times: int) -> list[float]:
+        mine = self._mine.of(size)
+        work = buffer.read_into if what == "read" else buffer.write_from
+        work(mine).get()
+        seconds = []
+        for _ in range(times):
+            started = time.perf_counter()
+            work(mine).get()
+            seconds.append(time.perf_counter() - started)
+        _check(mine)
+        return seconds
+
+
+class User(Actor):
+    """As `Getter`, in async code."""
+
+    def __init__(self) -> None:
+        self._mine = _Mine()
+
+    @endpoint
+    async def timed(self, buffer: Any, what: str, size: int, times: int) -> list[float]:
+        mine = self._mine.of(size)
         work = buffer.read_into if what == "read" else buffer.write_from
         await work(mine)
         seconds = []
@@ -58,8 +93,7 @@ class User(Actor):
             started = time.perf_counter()
             await work(mine)
             seconds.append(time.perf_counter() - started)
-        if int(mine[0]) != 7 or int(mine[-1]) != 7:
-            raise RuntimeError("other bytes were read")
+        _check(mine)
         return seconds
 
     @endpoint

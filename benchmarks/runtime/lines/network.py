@@ -22,7 +22,7 @@ _WORKER = (
     " run_worker_loop_forever(address='tcp://{}:{}', ca='trust_all_connections')"
 )
 _PORT = 22222
-_ATTACH_S = 60.0
+_ATTACH_S = 90.0
 
 
 class Measured(Program):
