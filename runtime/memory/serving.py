@@ -104,11 +104,12 @@ class Server:
             self._answer(sock, session, request, number)
 
     def _greet(self, sock: socket.socket) -> Session:
-        asking = nonce_of(receive(sock, HELLO_BYTES, idle=_HANDSHAKE_S))
+        deadline = time.monotonic() + _HANDSHAKE_S
+        asking = nonce_of(receive(sock, HELLO_BYTES, deadline=deadline))
         serving = token_bytes(NONCE_BYTES)
         session = Session(self._secret, self._regions.token, asking, serving)
-        send(sock, serving + session.serving_proof, idle=_HANDSHAKE_S)
-        if not hmac.compare_digest(receive(sock, CODE_BYTES, idle=_HANDSHAKE_S), session.asking_proof):
+        send(sock, serving + session.serving_proof, deadline=deadline)
+        if not hmac.compare_digest(receive(sock, CODE_BYTES, deadline=deadline), session.asking_proof):
             raise ProtocolError("protocol_error", "a peer does not know this mesh's secret", "See who it is.")
         return session
 

@@ -25,6 +25,7 @@ from .streams import receive, receive_into, send, tune
 __all__ = ["Sockets"]
 
 _CONNECT_S = 5.0
+_RETRY_S = 0.005
 _STREAMS = {"unix": 2, "tcp": 4}
 _LEAST_A_STREAM = 4 * 1024 * 1024
 _IDLE_KEPT = 8
@@ -67,6 +68,18 @@ def _shares_network(one: Machine, other: Machine) -> bool:
     return (one.boot, one.network) == (other.boot, other.network)
 
 
+def _connect(sock: socket.socket, address: tuple[str, int] | str, deadline: float) -> None:
+    while True:
+        try:
+            sock.connect(address)
+        except BlockingIOError:  # of a unix socket: so many wait that its backlog is full
+            if time.monotonic() >= deadline:
+                raise
+            time.sleep(_RETRY_S)
+        else:
+            return
+
+
 class _Streams:
     """Connections to one owner; those that are idle are kept for the next transfer."""
 
@@ -94,11 +107,15 @@ class _Streams:
                 failed.append(error)
 
         threads = [threading.Thread(target=run, args=part, daemon=True) for part in parts[1:]]
-        for thread in threads:
-            thread.start()
+        for thread, part in zip(threads, parts[1:], strict=True):
+            try:
+                thread.start()
+            except RuntimeError:  # no thread now
+                run(*part)
         run(*parts[0])
         for thread in threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
         if failed:
             raise failed[0]
 
@@ -141,7 +158,7 @@ class _Streams:
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.settimeout(max(0.0, min(_CONNECT_S, job.deadline - time.monotonic())) or 1e-3)
-            sock.connect(tcp or f"\0{self._owner.unix}")
+            _connect(sock, tcp or f"\0{self._owner.unix}", job.deadline)
             tune(sock)
             if tcp is None and peer_uid(sock) != os.getuid():
                 raise Unreachable("its owner is of another user")
