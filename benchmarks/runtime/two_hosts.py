@@ -14,25 +14,27 @@ OUTSIDE = "10.78.9.1"
 
 
 class TwoHosts:
-    """They go with `close`, and what was started in them is ended.
+    """They go with `close`, and what was started in them is ended. With `outside`, this process reaches them,
+    from an address that only one such pair can have at a time.
 
     Raises:
         RuntimeError: they cannot be made here.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, outside: bool = False) -> None:
         self._tag = f"mb{os.getpid() % 100000}"
         self._started: list[subprocess.Popen[bytes]] = []
         try:
-            self._make()
+            self._make(outside)
         except BaseException:
             self.close()
             raise
 
-    def _make(self) -> None:
+    def _make(self, outside: bool) -> None:
         bridge = self._tag
         _ip("link", "add", bridge, "type", "bridge")
-        _ip("address", "add", f"{OUTSIDE}/24", "dev", bridge)
+        if outside:
+            _ip("address", "add", f"{OUTSIDE}/24", "dev", bridge)
         _ip("link", "set", bridge, "up")
         for number, address in enumerate(ADDRESSES):
             name, cable = self._name(number), f"{self._tag}v{number}"

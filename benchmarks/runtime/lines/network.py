@@ -32,7 +32,7 @@ class Measured(Program):
         self._size, self._times = mib * MIB, times
 
     async def open(self) -> None:
-        self._hosts = TwoHosts()
+        self._hosts = TwoHosts(outside=SIDE == "monarch")
         try:
             await (self._open_monarch() if SIDE == "monarch" else self._open_programs())
             await self.sample()
