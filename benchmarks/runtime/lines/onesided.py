@@ -75,7 +75,7 @@ class Measured(Program):
 
 
 def plans(*, quick: bool) -> list[Plan]:
-    busy = "where the kernel itself is not five times as fast as Monarch, nobody is: look at bare, and at the load"
+    busy = "on a busy machine the kernel itself (bare) may be less than five times as fast as Monarch"
     woken = "a thread moves it and wakes the loop, and each may wait for a processor where others want it too"
     rows = (
         Row("read", "64 MiB read, same host, .get()", "GB/s", times=5, bare=0.8, more=True, why=busy),
