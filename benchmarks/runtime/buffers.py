@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import time
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from .api import SIDE, Actor, endpoint
+from .raw_memory import kernel_call
 
 __all__ = ["Getter", "Holder", "User"]
 
@@ -22,13 +27,16 @@ class Holder(Actor):
         self._held: list[Any] = []
 
     @endpoint
-    async def tensor(self, size: int) -> Any:
-        import torch
-
-        tensor = torch.full((size,), 7, dtype=torch.uint8)
-        buffer = RDMABuffer(tensor)
-        self._held += [tensor, buffer]
+    async def array(self, size: int) -> Any:
+        array = np.full(size, 7, np.uint8)
+        buffer = RDMABuffer(memoryview(array))
+        self._held += [array, buffer]
         return buffer
+
+    @endpoint
+    async def place(self) -> tuple[int, int]:
+        """This process, and where the first array lies."""
+        return os.getpid(), self._held[0].ctypes.data
 
     @endpoint
     async def memory(self, size: int) -> Any:
@@ -45,10 +53,8 @@ class _Mine:
         self._mine: dict[int, Any] = {}
 
     def of(self, size: int) -> Any:
-        import torch
-
         if size not in self._mine:
-            self._mine[size] = torch.full((size,), 9, dtype=torch.uint8)
+            self._mine[size] = memoryview(np.full(size, 9, np.uint8))
         return self._mine[size]
 
 
@@ -75,6 +81,28 @@ class Getter(Actor):
             seconds.append(time.perf_counter() - started)
         _check(mine)
         return seconds
+
+    @endpoint
+    def beside_kernel(self, buffer: Any, pid: int, there: int, size: int, times: int) -> dict[str, float]:
+        """How many times as fast as one call of the kernel, which moves the same bytes in turns with it."""
+        mine = self._mine.of(size)
+        here = np.frombuffer(mine, np.uint8).ctypes.data
+        kernel = {
+            "read": (kernel_call("process_vm_readv", pid, here, there), buffer.read_into),
+            "write": (kernel_call("process_vm_writev", pid, here, there), buffer.write_from),
+        }
+        found = {}
+        for what, (call, work) in kernel.items():
+            ratios = []
+            for _ in range(times):
+                started = time.perf_counter()
+                call(size)
+                between = time.perf_counter()
+                work(mine).get()
+                ratios.append((between - started) / (time.perf_counter() - between))
+            found[what] = median(ratios)
+        _check(mine)
+        return found
 
 
 class User(Actor):

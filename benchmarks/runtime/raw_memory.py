@@ -9,7 +9,9 @@ import time
 from collections.abc import Callable
 from statistics import median
 
-__all__ = ["RawMemory"]
+import numpy as np
+
+__all__ = ["RawMemory", "kernel_call"]
 
 
 class _Vector(ctypes.Structure):
@@ -24,34 +26,35 @@ class RawMemory:
         )
         assert self._target.stdout is not None
         self._there = int(self._target.stdout.readline())
-        self._mine = (ctypes.c_char * size).from_buffer(bytearray(b"\1") * size)
-        self._other = (ctypes.c_char * size).from_buffer(bytearray(b"\2") * size)
-        self._libc = ctypes.CDLL(None, use_errno=True)
+        self._mine, self._other = np.full(size, 1, np.uint8), np.full(size, 2, np.uint8)
 
     def sample(self, times: int, calls: int) -> dict[str, float]:
         size = self._size
-        here, other = ctypes.addressof(self._mine), ctypes.addressof(self._other)
-        read = self._call(self._libc.process_vm_readv)
+        here, other = self._mine.ctypes.data, self._other.ctypes.data
+        read = kernel_call("process_vm_readv", self._target.pid, here, self._there)
+        write = kernel_call("process_vm_writev", self._target.pid, here, self._there)
         return {
             "read": size / _median(times, lambda: read(size)) / 1e9,
-            "write": size / _median(times, lambda: self._call(self._libc.process_vm_writev)(size)) / 1e9,
+            "write": size / _median(times, lambda: write(size)) / 1e9,
             "memcpy": size / _median(times, lambda: ctypes.memmove(here, other, size)) / 1e9,
             "small": _median(calls, lambda: read(8)) * 1e6,
         }
 
-    def _call(self, function: Callable[..., int]) -> Callable[[int], None]:
-        function.restype = ctypes.c_ssize_t  # type: ignore[attr-defined]
-        pid, here = self._target.pid, ctypes.addressof(self._mine)
-
-        def move(size: int) -> None:
-            mine, theirs = _Vector(here, size), _Vector(self._there, size)
-            if function(pid, ctypes.byref(mine), 1, ctypes.byref(theirs), 1, 0) != size:
-                raise OSError(ctypes.get_errno(), "process_vm")
-
-        return move
-
     def close(self) -> None:
         self._target.communicate()
+
+
+def kernel_call(name: str, pid: int, here: int, there: int) -> Callable[[int], None]:
+    """Moves so many bytes in one call."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    function.restype = ctypes.c_ssize_t
+
+    def move(size: int) -> None:
+        mine, theirs = _Vector(here, size), _Vector(there, size)
+        if function(pid, ctypes.byref(mine), 1, ctypes.byref(theirs), 1, 0) != size:
+            raise OSError(ctypes.get_errno(), name)
+
+    return move
 
 
 def _median(times: int, work: Callable[[], object]) -> float:
@@ -65,6 +68,6 @@ def _median(times: int, work: Callable[[], object]) -> float:
 
 
 if __name__ == "__main__":
-    memory = (ctypes.c_char * int(sys.argv[1])).from_buffer(bytearray(b"\7") * int(sys.argv[1]))
-    print(ctypes.addressof(memory), flush=True)
+    memory = np.full(int(sys.argv[1]), 7, np.uint8)
+    print(memory.ctypes.data, flush=True)
     sys.stdin.read()

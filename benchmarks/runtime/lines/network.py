@@ -70,7 +70,7 @@ class Measured(Program):
             procs = hosts.spawn_procs(per_host={"gpus": 1})
             holders = procs.spawn("holder", Holder)
             users = procs.spawn("user", User)
-            self._buffer = await holders.slice(hosts=1, gpus=0).tensor.call_one(self._size)
+            self._buffer = await holders.slice(hosts=1, gpus=0).array.call_one(self._size)
             self._actor: Any = users.slice(hosts=0, gpus=0)
 
     async def sample(self) -> dict[str, float | str]:
