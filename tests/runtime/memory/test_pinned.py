@@ -58,7 +58,6 @@ def test_all_kinds_of_contiguous_memory_are_taken() -> None:
         None,
         [1, 2],
     ],
-    ids=repr,
 )
 def test_what_is_no_contiguous_memory_of_this_process_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArgument):
