@@ -9,7 +9,7 @@ import anyio.abc
 from ..agent.context import HostContext
 from ..agent.hook_protocol import hook_environment
 from ..agent.ptree import Process, descendants, read_environ
-from ..agent.starter import Starters
+from ..agent.starter import Policy, Starters
 from ..records import HostPlan, ProcessPlan
 
 __all__ = ["environment", "find_ranks", "marks", "open_starters"]
@@ -29,12 +29,12 @@ def environment(
 
 
 def open_starters(
-    context: HostContext, tasks: anyio.abc.TaskGroup, modules: Sequence[str], quiet_s: float
+    context: HostContext, tasks: anyio.abc.TaskGroup, modules: Sequence[str], policy: Policy
 ) -> Starters:
     """The starters of a host; they carry its mark, and that of no run."""
     mark = {"MILKWEED_HOST_ID": context.instance}
     directory = context.directory / "starters"
-    return Starters(context.children, tasks, directory, mark, modules=modules, quiet_s=quiet_s)
+    return Starters(context.children, tasks, directory, mark, modules=modules, policy=policy)
 
 
 def marks(context: HostContext, run: str, rank: int | None = None) -> dict[str, str]:

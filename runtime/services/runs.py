@@ -16,7 +16,7 @@ import anyio.lowlevel
 from ..actor import Actor, endpoint
 from ..agent.capping import CapPolicy, OutputCap
 from ..agent.context import HostContext
-from ..agent.starter import QUIET_S, Starters
+from ..agent.starter import DEFAULT_POLICY, Policy, Starters
 from ..errors import Conflict, NotFound, Unavailable
 from ..names import quoted
 from ..patterns import LinePattern, compile_pattern
@@ -56,17 +56,16 @@ class Runs(Actor):
         cap: OutputCap | None = None,
         *,
         warm_modules: Sequence[str] = (),
-        quiet_s: float = QUIET_S,
+        policy: Policy = DEFAULT_POLICY,
     ) -> AsyncIterator[Runs]:
         """The runs service for the length of the block; runs that are left at its end are ended at once.
 
-        Runs of Python start from a process that has imported `warm_modules`, which begins to `quiet_s` after
-        it is asked for; without any, all start cold.
+        Runs of Python start from a process that has imported `warm_modules`; without any, all start cold.
         """
         async with anyio.create_task_group() as tasks:
             cap = cap or OutputCap(CapPolicy())
             tasks.start_soon(cap.run)
-            runs = cls(context, cap, tasks, open_starters(context, tasks, warm_modules, quiet_s))
+            runs = cls(context, cap, tasks, open_starters(context, tasks, warm_modules, policy))
             try:
                 yield runs
             finally:

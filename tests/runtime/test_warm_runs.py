@@ -45,6 +45,8 @@ async def test_a_mesh_is_ready_for_warm_runs_without_a_first_one(meshes: Meshes,
     assert [piece.data for piece in slices] == [b"True 2.0\n"] * 4
     assert starts(await run(mesh, "python", "main.py", warm=False)) == {"cold"}
     assert starts(await run(mesh, "true")) == {""}
+    (why,) = starts(await run(mesh, "python", "-c", "import sys; print(sys.argv)"))
+    assert why == "cold: it imports the standard library alone"
     (why,) = starts(await run(mesh, "python", "-v", "-c", "pass"))
     assert why == "cold: the option -v of Python"
     view = await run(mesh, "main.py", launcher="torchrun")

@@ -8,6 +8,6 @@ reparented to the agent, so that a warm rank is watched and ended as any other. 
 """
 
 from .key import WarmRequest, read_request
-from .starters import QUIET_S, Started, Starters
+from .starters import DEFAULT_POLICY, Policy, Started, Starters
 
-__all__ = ["QUIET_S", "Started", "Starters", "WarmRequest", "read_request"]
+__all__ = ["DEFAULT_POLICY", "Policy", "Started", "Starters", "WarmRequest", "read_request"]

@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from .command_line import Cold, PythonCommand, parse_command
 from .early import early_variables, sets_early
+from .imports import imports_stdlib_alone
 from .interpreters import Interpreter, find_interpreter, read_program
 
 __all__ = ["Key", "WarmRequest", "key_of", "read_request"]
@@ -31,7 +32,7 @@ class Key:
 class WarmRequest:
     """A run as a starter needs it. It inherits the descriptors `fds` under their numbers.
 
-    `imported` are modules that it would best find imported, with their files.
+    `imported` are modules that it would best find imported, with their files; `stdlib_alone`: it needs none.
     """
 
     key: Key
@@ -40,6 +41,7 @@ class WarmRequest:
     script: str | None
     fds: tuple[int, ...] = ()
     imported: Mapping[str, str] = field(default_factory=dict)
+    stdlib_alone: bool = False
 
 
 def key_of(command: PythonCommand, interpreter: Interpreter, env: Mapping[str, str], cwd: str) -> Key:
@@ -68,4 +70,5 @@ def read_request(
     if name := sets_early(text):
         raise Cold(f"the program itself sets {name}, which is read at import")
     key = key_of(command, interpreter, env, cwd)
-    return WarmRequest(key, tuple(argv), env, command.script, tuple(fds), imported)
+    alone = imports_stdlib_alone(text)
+    return WarmRequest(key, tuple(argv), env, command.script, tuple(fds), imported, alone)

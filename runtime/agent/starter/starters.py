@@ -20,12 +20,11 @@ from .key import Key, WarmRequest, read_request
 from .starter import Stale, Starter
 from .turn import my_turn
 
-__all__ = ["QUIET_S", "Started", "Starters"]
+__all__ = ["DEFAULT_POLICY", "Policy", "Started", "Starters"]
 
 logger = logging.getLogger(__name__)
 
 _IMPORT_S = 120.0
-QUIET_S = 5.0
 _MOST = 2
 _MOST_TRIES = 3
 _LONG_LIFE_S = 300.0
@@ -41,6 +40,19 @@ class Started:
 
     child: Child
     how: str
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """A new starter holds back for `quiet_s`, not to compete with the run that asked for it. Programs that
+    import the standard library alone start warm only with `any_program`: torch takes half a second to end.
+    """
+
+    quiet_s: float = 5.0
+    any_program: bool = False
+
+
+DEFAULT_POLICY = Policy()
 
 
 class Forks(Protocol):
@@ -70,10 +82,7 @@ class _Entry:
 
 
 class Starters:
-    """Its background work lives in `tasks`. What `forks` can fork, if there is one, it does.
-
-    `quiet_s` is how long a new starter holds back, not to compete with the run that asked for it.
-    """
+    """Its background work lives in `tasks`. What `forks` can fork, if there is one, it does."""
 
     def __init__(
         self,
@@ -84,14 +93,14 @@ class Starters:
         *,
         modules: Sequence[str] = ("torch",),
         forks: Forks | None = None,
-        quiet_s: float = QUIET_S,
+        policy: Policy = DEFAULT_POLICY,
     ) -> None:
         self._children = children
         self._tasks = tasks
         self._directory = directory
         self._marks = dict(marks)
         self._modules = tuple(modules)
-        self._quiet_s = quiet_s
+        self._policy = policy
         self._forks = forks
         self._entries: dict[Key, _Entry] = {}
         self._importing = anyio.Lock()
@@ -124,9 +133,10 @@ class Starters:
         how = "" if not self._modules else f"cold: {cold}" if cold else "cold"
         if cold is None and self._modules:
             try:
-                child = await self._fork(
-                    read_request(argv, env, cwd, pass_fds, imported), output, on_exit, wanted
-                )
+                request = read_request(argv, env, cwd, pass_fds, imported)
+                if request.stdlib_alone and not self._policy.any_program:
+                    raise Cold("it imports the standard library alone")
+                child = await self._fork(request, output, on_exit, wanted)
             except NotPython:
                 how = ""
             except Cold as why:
@@ -184,7 +194,7 @@ class Starters:
         return entry
 
     async def _bring_up(self, request: WarmRequest, entry: _Entry) -> None:
-        await anyio.sleep(self._quiet_s)
+        await anyio.sleep(self._policy.quiet_s)
         async with self._importing, my_turn(self._directory.parent.parent / "importing"):
             self._make_room(request.key)
             entry.tries += 1

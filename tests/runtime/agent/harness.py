@@ -18,6 +18,7 @@ from milkweed.runtime.agent.context import HostContext
 from milkweed.runtime.agent.forked import ForkedStarter, Step, fork_starter, run_steps
 from milkweed.runtime.agent.parent import watch_guard
 from milkweed.runtime.agent.spool import Spool
+from milkweed.runtime.agent.starter import Policy
 from milkweed.runtime.agent.warm_modules import modules_of_procs, modules_of_runs, procs_may_bring_modules
 from milkweed.runtime.call import serve
 from milkweed.runtime.services.procs import Procs
@@ -47,7 +48,7 @@ async def main(forked: ForkedStarter, directory: Path, socket: Path, mesh: str, 
                 context,
                 OutputCap(CapPolicy(cap, cap // 8)),
                 warm_modules=modules_of_runs(os.environ),
-                quiet_s=0.2,
+                policy=Policy(quiet_s=0.2, any_program=True),
             ) as runs,
             Procs.open(
                 context, socket, modules=modules_of_procs(os.environ), forked=forked, command=STAND_IN
