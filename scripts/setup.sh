@@ -11,11 +11,13 @@ LOG=build/setup.log
 
 say() { printf 'setup: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
+# shellcheck source=scripts/apt.sh
+source scripts/apt.sh
 
 stamp() {
     {
         printf '%s\n' "$PWD" "$TORCH"
-        sha256sum pyproject.toml CMakeLists.txt scripts/setup.sh scripts/build_backend.py src/milkweed/__init__.py
+        sha256sum pyproject.toml CMakeLists.txt scripts/setup.sh scripts/apt.sh scripts/build_backend.py src/milkweed/__init__.py
         find runtime/native -type f -print0 | LC_ALL=C sort -z | xargs -0 sha256sum
     } | sha256sum | cut -d ' ' -f 1
 }
@@ -37,14 +39,6 @@ find_python() {
     done
 }
 
-as_root() {
-    if [[ $EUID -eq 0 ]]; then "$@"; else sudo -n "$@"; fi
-}
-
-may_install() {
-    command -v apt-get >/dev/null && { [[ $EUID -eq 0 ]] || sudo -n true 2>/dev/null; }
-}
-
 # Prints the Debian packages that are needed and missing, for the interpreter $1 (empty: none found).
 missing_packages() {
     local python=$1
@@ -61,14 +55,7 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
 
 install_packages() {
     local packages=("$@")
-    if may_install; then
-        say "apt-get install ${packages[*]}"
-        export DEBIAN_FRONTEND=noninteractive
-        as_root apt-get install -qq -y --no-install-recommends "${packages[@]}" >>"$LOG" 2>&1 && return
-        as_root apt-get update -qq >>"$LOG" 2>&1 || true
-        as_root apt-get install -qq -y --no-install-recommends "${packages[@]}" >>"$LOG" 2>&1 && return
-        say "apt-get could not install them; its words are in $LOG"
-    fi
+    apt_install "${packages[@]}" && return
     if [[ ${packages[*]} == iproute2 ]]; then
         say "iproute2 is missing: hosts isolated by namespaces will be refused (apt-get install iproute2)"
     else

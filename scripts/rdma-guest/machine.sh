@@ -1,0 +1,36 @@
+# The virtual machine: its hardware, and what runs it. To be sourced after common.sh.
+
+# Prints QEMU's command, a word a line: accelerator $1, and $2 for the kernel. What it is for is to be added.
+machine() {
+    local cpu=max
+    [[ $1 == kvm ]] && cpu=host,-arch-capabilities # which nested KVM refuses to set
+    printf '%s\n' "$QEMU" -nodefaults -no-user-config -display none -no-reboot \
+        -machine q35 -accel "$1" -cpu "$cpu" -smp 2 -m "${MILKWEED_GUEST_MEMORY:-2G}" \
+        -kernel "$PARTS/vmlinuz" -initrd "$PARTS/initrd" \
+        -append "console=ttyS0 panic=-1 quiet mitigations=off nokaslr random.trust_cpu=on $2"
+}
+
+# A /dev/kvm that can be opened is not yet a machine that runs: nested ones start, and hang. So one is booted.
+boots_by_kvm() {
+    local words command
+    [[ -r /dev/kvm && -w /dev/kvm ]] || return 1
+    mapfile -t command < <(machine kvm milkweed.probe)
+    words=$(timeout -k 1 15 "${command[@]}" -serial stdio </dev/null 2>/dev/null | tr -d '\r') || true
+    [[ $words == *'rdma-guest: alive'* ]]
+}
+
+# Prints kvm or tcg. The answer holds until this machine is booted again.
+choose_accelerator() {
+    local known=$CACHE/accelerator boot accel=${MILKWEED_GUEST_ACCEL:-}
+    boot=$(</proc/sys/kernel/random/boot_id)
+    if [[ -z $accel ]]; then
+        read -r known_boot accel 2>/dev/null <"$known" || true
+        if [[ ${known_boot-} != "$boot" || -z $accel ]]; then
+            accel=tcg
+            boots_by_kvm && accel=kvm
+            echo "$boot $accel" >"$known.$$" && mv "$known.$$" "$known"
+        fi
+    fi
+    [[ $accel == kvm ]] && say "by KVM" || say "by emulation (TCG): KVM does not work here"
+    echo "$accel"
+}

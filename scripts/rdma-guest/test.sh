@@ -1,0 +1,10 @@
+#!/usr/bin/env bash
+# Runs tests/rdma in the guest, with pytest's arguments. PYTHON is the interpreter (.venv/bin/python).
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+python=${PYTHON:-.venv/bin/python}
+
+scripts/rdma-guest/setup.sh
+cc -std=gnu11 -O1 -Wall -Wextra -Werror -o build/verbs_control tests/rdma/verbs_control.c -libverbs
+"$python" -m compileall -q server tools runtime tests # it takes ten times as long in the guest, and is forgotten there
+exec scripts/rdma-guest/run -t 900 "$python" -m pytest tests/rdma -p no:xdist -p no:cacheprovider "$@"
