@@ -9,6 +9,9 @@ import pytest
 # Tests of starters ask for them: elsewhere they would import torch beside whatever is tested.
 os.environ["MILKWEED_WARM_MODULES"] = ""
 
+# Run where there are RDMA devices, by `make test-rdma`, which names the folder.
+collect_ignore = ["rdma"]
+
 
 # Beyond a test's own timeout, which raises in the main thread: nobody hears of it in native code, in a
 # callback of an event loop, or where the end of a loop waits for the very task that hangs.
