@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo demo-hang test test-nightly lint format bench bench-runtime bench-memory docs wheel clean distclean
+.PHONY: help setup demo demo-hang test test-nightly test-rdma lint format bench bench-runtime bench-memory docs wheel clean distclean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ test: lint ## Lint, then every test in its CI size
 
 test-nightly: lint ## Lint, then every test in its full size
 	MILKWEED_TEST_SCALE=nightly $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 $(PYTEST_ARGS)
+
+test-rdma: setup ## Test over real verbs, in a virtual machine with soft-RoCE (Debian on x86-64)
+	@scripts/rdma-guest/test.sh $(PYTEST_ARGS)
 
 bench: setup ## Measure speed and size: a table and JSON
 	$(BIN)/python -m benchmarks.run

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rdma.ends import DEVICES, SIZE, End, open_end
-from tests.runtime.memory.peers import pattern
+from tests.runtime.memory.peers import Peer, open_peer, pattern
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -26,3 +26,10 @@ def ends() -> Iterator[tuple[End, End]]:
     ):
         owner.connect(other)
         yield owner, other
+
+
+@pytest.fixture
+def beyond() -> Iterator[Peer]:
+    """A process that uses the other device, and offers its buffers there; to stop, to kill."""
+    with open_peer(MILKWEED_BUFFER_ADDRESS=DEVICES["rxe1"], UCX_NET_DEVICES="rxe1:1") as peer:
+        yield peer
