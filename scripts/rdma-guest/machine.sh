@@ -19,18 +19,21 @@ boots_by_kvm() {
     [[ $words == *'rdma-guest: alive'* ]]
 }
 
-# Prints kvm or tcg. The answer holds until this machine is booted again.
+# Prints kvm or tcg, and says it. What was found holds until this machine is booted again.
 choose_accelerator() {
-    local known=$CACHE/accelerator boot accel=${MILKWEED_GUEST_ACCEL:-}
-    boot=$(</proc/sys/kernel/random/boot_id)
-    if [[ -z $accel ]]; then
-        read -r known_boot accel 2>/dev/null <"$known" || true
-        if [[ ${known_boot-} != "$boot" || -z $accel ]]; then
-            accel=tcg
-            boots_by_kvm && accel=kvm
-            echo "$boot $accel" >"$known.$$" && mv "$known.$$" "$known"
-        fi
+    local file=$CACHE/accelerator boot known='' accel=${MILKWEED_GUEST_ACCEL:-}
+    if [[ -n $accel ]]; then
+        say "by $accel, as it is told"
+        echo "$accel"
+        return
     fi
-    [[ $accel == kvm ]] && say "by KVM" || say "by emulation (TCG): KVM does not work here"
+    boot=$(</proc/sys/kernel/random/boot_id)
+    read -r known accel 2>/dev/null <"$file" || true
+    if [[ $known != "$boot" || -z $accel ]]; then
+        accel=tcg
+        boots_by_kvm && accel=kvm
+        echo "$boot $accel" >"$file.$$" && mv "$file.$$" "$file"
+    fi
+    [[ $accel == kvm ]] && say "by KVM" || say "by emulation (TCG), which is slow: KVM does not run here"
     echo "$accel"
 }

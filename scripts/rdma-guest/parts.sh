@@ -21,7 +21,7 @@ if ! download; then
     may_install && as_root apt-get update -qq >>"$LOG" 2>&1
     download
 fi
-dpkg -x "$work"/linux-image-*.deb "$work/kernel"
+dpkg -x "$work"/linux-image-*.deb "$work/kernel" 2>>"$LOG"
 mv "$work"/kernel/boot/vmlinuz-* "$folder/vmlinuz"
 [[ -d $work/kernel/lib/modules ]] || ln -s usr/lib "$work/kernel/lib"
 "$HERE/initrd.sh" "$work/kernel" "$work/initrd"

@@ -34,7 +34,10 @@ make_parts() {
     new=$(mktemp -d "$CACHE/new.XXXXXX")
     # shellcheck disable=SC2064  # the value of now
     trap "rm -rf '$new'" EXIT
-    "$HERE/parts.sh" "$new" || fail "the guest's kernel cannot be had; the words of apt are in $LOG"
+    if ! "$HERE/parts.sh" "$new"; then
+        tail -n 3 "$LOG" >&2
+        fail "the guest's kernel and initrd could not be made; more is in $LOG"
+    fi
     sync "$new"/* "$new"
     mv -T "$new" "$PARTS"
 }
