@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["DEVICES", "SIZE", "End", "cut_wire", "open_end", "packets", "port"]
+__all__ = ["DEVICES", "SIZE", "End", "crossed", "cut_wire", "open_end", "packets", "port"]
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = ROOT / "build" / "verbs_control"
@@ -100,6 +100,11 @@ def port(device: str, name: str) -> str:
 def packets(device: str) -> tuple[int, int]:
     """How many the device has sent, and received."""
     return int(port(device, "hw_counters/sent_pkts")), int(port(device, "hw_counters/rcvd_pkts"))
+
+
+def crossed(end: str) -> int:
+    """How many bytes have come in at this end of the wire: of RDMA, and of all else."""
+    return int(Path(f"/sys/class/net/{end}/statistics/rx_bytes").read_text())
 
 
 def _tc(verb: str, *words: str) -> None:

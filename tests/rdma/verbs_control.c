@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { PORT = 1, DEPTH = 4, PIECE = 1 << 20, TRIES = 3, TIMEOUT = 14 /* 4.096 us << 14 */ };
+enum { PORT = 1, DEPTH = 4, PIECE = 1 << 20, TRIES = 5, TIMEOUT = 17 /* 4.096 us << 14 */ };
 enum { RIGHTS = IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ | IBV_ACCESS_REMOTE_WRITE };
 
 struct end {
