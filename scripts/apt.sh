@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # How the scripts install Debian packages. To be sourced, with LOG (takes apt's words) and the function `say` defined.
 
 as_root() {

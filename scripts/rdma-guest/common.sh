@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the scripts of the guest share. To be sourced, from the repository root.
 #
 # The guest is a virtual machine with soft-RoCE: real verbs on a machine without RDMA. Its kernel is Debian's, its

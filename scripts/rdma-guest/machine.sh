@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # The virtual machine: its hardware, and what runs it. To be sourced after common.sh.
 
 # Prints QEMU's command, a word a line: accelerator $1, and $2 for the kernel. What it is for is to be added.
