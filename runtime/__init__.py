@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from .client import Mesh, Meshes, open_meshes
     from .errors import ActorError, MeshError, MilkweedError
     from .job_records import JobRequest, JobView
-    from .memory import RDMAAction, RDMABuffer
+    from .memory import RDMAAction, RDMABuffer, Received
     from .meshes import (
         ActorMesh,
         Failed,
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         Reduced,
         ValueMesh,
         attach,
+        broadcast_buffer,
         this_host,
         this_proc,
     )
@@ -68,12 +69,14 @@ __all__ = [
     "ProcMesh",
     "RDMAAction",
     "RDMABuffer",
+    "Received",
     "Reduced",
     "Restart",
     "RunRequest",
     "RunView",
     "ValueMesh",
     "attach",
+    "broadcast_buffer",
     "current_rank",
     "current_size",
     "endpoint",
@@ -88,7 +91,7 @@ _HOMES = {
     ".client": ("Mesh", "Meshes", "open_meshes"),
     ".errors": ("ActorError", "MeshError", "MilkweedError"),
     ".job_records": ("JobRequest", "JobView"),
-    ".memory": ("RDMAAction", "RDMABuffer"),
+    ".memory": ("RDMAAction", "RDMABuffer", "Received"),
     ".meshes": (
         "ActorMesh",
         "Failed",
@@ -97,6 +100,7 @@ _HOMES = {
         "Reduced",
         "ValueMesh",
         "attach",
+        "broadcast_buffer",
         "this_host",
         "this_proc",
     ),

@@ -15,7 +15,7 @@ EVERY: tuple[Side, ...] = (*ALL, "nixl")
 
 LINES = ("spawn", "call", "fanout", "rate", "payload", "death", "stacks", "torchrun", "memory")
 """Modules of `lines/`: each has `plans(quick)` and a `Measured`, the program that every side runs."""
-MEMORY_LINES = ("onesided", "network")
+MEMORY_LINES = ("onesided", "network", "broadcast")
 """Those of `make bench-memory`."""
 
 

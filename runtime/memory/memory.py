@@ -8,15 +8,16 @@ import socket
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from secrets import token_hex
-from typing import Any
+from typing import Any, TypeVar
 
 from .. import _native_memory as native
-from ..errors import Conflict, Unavailable
+from ..errors import Conflict, MilkweedError, Unavailable
 from ..mesh_secret import mesh_secret
 from ..node import Future, Node
+from .broadcast import Broadcasting, Desk, Line, Outcome, Receiver, lead, open_line
 from .choosing import Transport
 from .handle import Handle, Owner, span
 from .here import listen_address, machine
@@ -32,6 +33,8 @@ from .sockets import Sockets
 from .under_way import Movers, Moving
 
 __all__ = ["Memory", "Wanted"]
+
+T = TypeVar("T")
 
 _ROUTES_KEPT = 256
 _BACKLOG = 128
@@ -69,7 +72,7 @@ class Memory:
         self._machine = machine()
         self._secret = mesh_secret()
         self.regions = Regions()
-        self._server = Server(self.regions, self._secret)
+        self._server = Server(self.regions, self._secret, Desk(self))
         self._owner: Owner | None = None
         peers = Peers(self._machine, self.regions.token)
         providers: tuple[Provider, ...] = (
@@ -123,6 +126,37 @@ class Memory:
                 for one in wanted
             ]
         )
+
+    def read(
+        self, handle: Handle, dst: memoryview, offset: int, length: int, only: str | None, timeout: float
+    ) -> Moving:
+        """`RDMABuffer.read_into`."""
+        return self.start([Wanted(handle, dst, offset, length, only, write=False)], timeout)
+
+    def way(self, handle: Handle, only: str | None) -> str:
+        """By what it is read, empty if that is not known."""
+        try:
+            return self.transport(handle, only).name
+        except MilkweedError:
+            return ""
+
+    async def open_line(self, handle: Handle) -> Line:
+        """To talk about a region of whichever process; (what it raises: `broadcast.open_line`)."""
+        return await open_line(handle, self._secret, self._machine)
+
+    def broadcast(
+        self,
+        source: Handle,
+        receivers: Sequence[Receiver],
+        told: Callable[[Sequence[Outcome]], T],
+        timeout: float,
+    ) -> Future[T]:
+        """What `told` makes of the outcomes, one a receiver; a waiter goes on when nothing is under way."""
+
+        async def work() -> T:
+            return told(await lead(source, receivers, self.open_line, timeout))
+
+        return Broadcasting(self._node, work())
 
     def transport(self, handle: Handle, only: str | None) -> Transport:
         return self.route(handle, only).transport(handle)

@@ -8,6 +8,8 @@
     asks    the bytes of a write, after a reply of DONE       }
     serves  a second reply, when they are in the region       }
 
+A request to talk about a region is answered with a reply; then both send sealed messages (`sealing.py`).
+
 Neither secret nor key is ever sent. Codes are HMAC-SHA256 over both nonces, so that none is good for another
 connection, and over a number, so that none is good twice. The bytes themselves are neither hidden nor signed.
 """
@@ -36,6 +38,7 @@ __all__ = [
 _MAGIC = b"mwmem\x001\n"
 NONCE_BYTES = 32
 CODE_BYTES = 32
+_TALK = 2
 _REQUEST = struct.Struct("!BxxxIQQQQ")
 _REPLY = struct.Struct("!BxxxiQ")
 HELLO_BYTES = len(_MAGIC) + NONCE_BYTES
@@ -60,11 +63,14 @@ def nonce_of(data: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
+    """`talk`: neither a read nor a write."""
+
     write: bool
     slot: int
     generation: int
     offset: int
     length: int
+    talk: bool = False
 
 
 class Session:
@@ -78,7 +84,8 @@ class Session:
 
     def request(self, request: Request, key: bytes, number: int) -> bytes:
         fields = (request.slot, request.generation, request.offset, request.length)
-        packed = _REQUEST.pack(request.write, *fields, number)
+        kind = _TALK if request.talk else int(request.write)
+        packed = _REQUEST.pack(kind, *fields, number)
         return packed + self._signed(key, b"request" + packed)
 
     def read_request(self, data: bytes, number: int) -> Request:
@@ -87,10 +94,10 @@ class Session:
         Raises:
             ProtocolError: it is no request, or not the next one.
         """
-        write, slot, generation, offset, length, found = _REQUEST.unpack_from(data)
-        if found != number or write > 1:
+        kind, slot, generation, offset, length, found = _REQUEST.unpack_from(data)
+        if found != number or kind > _TALK:
             raise ProtocolError("protocol_error", "a request out of order", _FORGED)
-        return Request(bool(write), slot, generation, offset, length)
+        return Request(kind == 1, slot, generation, offset, length, kind == _TALK)
 
     def is_signed(self, data: bytes, key: bytes) -> bool:
         packed, code = data[: _REQUEST.size], data[_REQUEST.size :]
@@ -113,6 +120,11 @@ class Session:
         if found != number or not hmac.compare_digest(code, expected):
             raise ProtocolError("protocol_error", "a reply that the buffer's owner did not give", _FORGED)
         return status, error
+
+    def talk_keys(self, key: bytes, number: int) -> tuple[bytes, bytes]:
+        """What the messages are sealed by that follow request `number`: of who asks, of who serves."""
+        told = number.to_bytes(8, "big")
+        return self._signed(key, b"asks talk" + told), self._signed(key, b"serves talk" + told)
 
     def _signed(self, key: bytes | None, data: bytes) -> bytes:
         return _code(self._key if key is None else self._key + key, data)

@@ -11,16 +11,18 @@ import threading
 import time
 from contextlib import suppress
 from secrets import token_bytes
+from typing import Protocol
 
 from .. import _native_memory as native
 from ..call import peer_uid
 from ..errors import ProtocolError
+from .broadcast.sealing import Opener, Sealer
 from .outcomes import DONE
 from .protocol import CODE_BYTES, HELLO_BYTES, NONCE_BYTES, REQUEST_BYTES, Request, Session, nonce_of
 from .regions import Region, Regions
 from .streams import receive, receive_into, send, tune
 
-__all__ = ["Server"]
+__all__ = ["Server", "Talks"]
 
 logger = logging.getLogger(__name__)
 
@@ -30,12 +32,24 @@ _PROGRESS_S = 10.0
 _NO_ROOM_S = 0.2
 
 
+class Talks(Protocol):
+    """What is more than reads and writes: it has the connection to itself."""
+
+    def talk(self, sock: socket.socket, sealer: Sealer, opener: Opener, region: Region) -> None:
+        """Returns when the talk is over.
+
+        Raises:
+            ProtocolError. OSError: the peer has left.
+        """
+
+
 class Server:
     """A thread for each listener, and for each peer, which wait and send without the GIL."""
 
-    def __init__(self, regions: Regions, secret: bytes) -> None:
+    def __init__(self, regions: Regions, secret: bytes, talks: Talks) -> None:
         self._regions = regions
         self._secret = secret
+        self._talks = talks
         self._listeners: list[socket.socket] = []
         self._peers: set[socket.socket] = set()
         self._places = threading.BoundedSemaphore(_MOST_PEERS)
@@ -101,7 +115,8 @@ class Server:
         while True:
             request = receive(sock, REQUEST_BYTES)
             number += 1
-            self._answer(sock, session, request, number)
+            if self._answer(sock, session, request, number):
+                return
 
     def _greet(self, sock: socket.socket) -> Session:
         deadline = time.monotonic() + _HANDSHAKE_S
@@ -113,16 +128,29 @@ class Server:
             raise ProtocolError("protocol_error", "a peer does not know this mesh's secret", "See who it is.")
         return session
 
-    def _answer(self, sock: socket.socket, session: Session, data: bytes, number: int) -> None:
+    def _answer(self, sock: socket.socket, session: Session, data: bytes, number: int) -> bool:
+        """Whether nothing follows it."""
         request = session.read_request(data, number)
         region = self._regions.enter(request.slot, request.generation)
         if region is None:
             send(sock, session.reply(native.DROPPED, number, None), idle=_PROGRESS_S)
-            return
+            return False
         try:
-            self._move(sock, session, data, number, request, region)
+            if not request.talk:
+                self._move(sock, session, data, number, request, region)
+                return False
         finally:
             self._regions.leave(region)
+        self._talk(sock, session, data, number, region)
+        return True
+
+    def _talk(self, sock: socket.socket, session: Session, data: bytes, number: int, region: Region) -> None:
+        if not session.is_signed(data, region.key):
+            send(sock, session.reply(native.WRONG_KEY, number, None), idle=_PROGRESS_S)
+            return
+        send(sock, session.reply(DONE, number, region.key), idle=_PROGRESS_S)
+        asks, serves = session.talk_keys(region.key, number)
+        self._talks.talk(sock, Sealer(serves), Opener(asks), region)
 
     def _move(
         self,

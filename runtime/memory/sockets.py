@@ -22,7 +22,7 @@ from .protocol import CODE_BYTES, NONCE_BYTES, REPLY_BYTES, Request, Session, he
 from .providers import Job, Line, Unreachable
 from .streams import receive, receive_into, send, tune
 
-__all__ = ["Sockets"]
+__all__ = ["Sockets", "shares_network"]
 
 _CONNECT_S = 5.0
 _RETRY_S = 0.005
@@ -46,7 +46,7 @@ class Sockets:
 
     def reach(self, handle: Handle) -> Line:
         owner = handle.owner
-        if self.name == "unix" and not _shares_network(owner.machine, self._machine):
+        if self.name == "unix" and not shares_network(owner.machine, self._machine):
             raise Unreachable("its owner is on another host")
         if self.name == "tcp" and owner.tcp is None:
             raise Unreachable("its owner listens on no address")
@@ -63,7 +63,7 @@ class Sockets:
             line.close()
 
 
-def _shares_network(one: Machine, other: Machine) -> bool:
+def shares_network(one: Machine, other: Machine) -> bool:
     """Names of abstract sockets belong to a network namespace."""
     return (one.boot, one.network) == (other.boot, other.network)
 
@@ -137,10 +137,12 @@ class _Streams:
         """One that is kept if it was used to the end."""
         with self._lock:
             connection = self._idle.pop() if self._idle else None
+        is_new = connection is None
         if connection is None:
             connection = _Connection(self._connected(job), self._owner, self._secret, job)
         try:
-            connection.begin(job)
+            if not is_new:
+                connection.begin(job)
             yield connection
             connection.end()
         except BaseException:
@@ -191,6 +193,7 @@ class _Connection:
         self._number = 0
         self._lock = threading.Lock()
         self._job: Job | None = None
+        self.begin(job)  # an owner that is stopped does not greet, and whoever waits for it may leave
         try:
             self._session = self._greeted(owner, secret, job)
         except BaseException:

@@ -4,6 +4,7 @@ A mesh of any kind is sliced and reshaped by the names of its dimensions (`shape
 """
 
 from .actor_mesh import ActorMesh, Endpoint, Stream
+from .broadcasting import broadcast_buffer
 from .host_mesh import HostMesh
 from .local_proc import LocalProc, this_proc
 from .places import attach, this_host
@@ -24,6 +25,7 @@ __all__ = [
     "Stream",
     "ValueMesh",
     "attach",
+    "broadcast_buffer",
     "this_host",
     "this_proc",
 ]

@@ -8,8 +8,9 @@ import sys
 from milkweed import runtime
 
 FACE = """Actor ActorError ActorMesh Failed Failure Future HostMesh JobRequest JobView Mesh MeshError MeshSpec
-    MeshView Meshes MilkweedError ProcMesh RDMAAction RDMABuffer Reduced Restart RunRequest RunView ValueMesh
-    attach current_rank current_size endpoint on_unhandled open_meshes this_host this_proc"""
+    MeshView Meshes MilkweedError ProcMesh RDMAAction RDMABuffer Received Reduced Restart RunRequest RunView
+    ValueMesh attach broadcast_buffer current_rank current_size endpoint on_unhandled open_meshes this_host
+    this_proc"""
 
 
 def test_the_public_names_are_these_and_each_can_be_had() -> None:

@@ -1,0 +1,147 @@
+"""The owner's end of conversations about its buffers: with who takes a buffer, with who has one filled."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import time
+from functools import partial
+from typing import Protocol
+
+from ...errors import Conflict, InvalidArgument, MilkweedError, ProtocolError
+from ...wire import SAME_VERSION
+from ..handle import READ, WRITE, Handle
+from ..pinned import Pinned
+from ..regions import Region, Regions
+from ..streams import receive, send
+from .arrivals import Arrivals
+from .line import Line, taken_over
+from .messages import Gone, Join, Joined, Message, There, Watch, pack, unpack
+from .sealing import HEAD_BYTES, Opener, Sealer
+from .station import Mover, Station
+from .timing import BEAT_S, OPEN_S, SILENT_S
+
+__all__ = ["Desk", "Registrar"]
+
+
+class Registrar(Mover, Protocol):
+    """The memory of the process, which registers what receivers offer to others."""
+
+    @property
+    def regions(self) -> Regions: ...
+
+    def register(self, memory: Pinned, rights: int) -> Handle: ...
+
+    def drop(self, handle: Handle, timeout: float) -> object: ...
+
+
+class Desk:
+    """Each conversation has the thread that serves its socket."""
+
+    def __init__(self, memory: Registrar) -> None:
+        self._memory = memory
+        self._arrivals: dict[tuple[int, int], Arrivals] = {}
+
+    def talk(self, sock: socket.socket, sealer: Sealer, opener: Opener, region: Region) -> None:
+        """Returns when it is over.
+
+        Raises:
+            ProtocolError: what comes is not the peer's. OSError: it has left.
+        """
+        deadline = time.monotonic() + OPEN_S
+        head = receive(sock, HEAD_BYTES, deadline=deadline)
+        message = unpack(opener.open(head, receive(sock, Opener.rest(head), deadline=deadline)))
+        if isinstance(message, Watch):
+            self._tell(sock, sealer, region)
+        elif isinstance(message, Join):
+            asyncio.run(self._receive(sock, sealer, opener, region, message))
+        else:
+            raise ProtocolError("protocol_error", f"a talk that begins with {message}", SAME_VERSION)
+
+    def _tell(self, sock: socket.socket, sealer: Sealer, region: Region) -> None:
+        """What is there, and again and again that it still is. It holds up no drop."""
+
+        def say(message: Message) -> None:
+            send(sock, sealer.seal(pack(message)), idle=SILENT_S)
+
+        if not region.rights & READ:
+            say(Gone(_refused("read")))
+            return
+        arrivals = self._arrivals.get((region.slot, region.generation))
+        if arrivals is None:
+            arrivals = Arrivals()  # it is not being filled
+            say(There(whole=True))
+        told = 0
+        while region.is_live:
+            more = arrivals.after(told, BEAT_S)
+            told += len(more)
+            say(There(more))
+        say(Gone(_dropped()))
+
+    async def _receive(
+        self, sock: socket.socket, sealer: Sealer, opener: Opener, region: Region, join: Join
+    ) -> None:
+        line = await taken_over(sock, sealer, opener)
+        entered = None
+        try:
+            _check(region, join)
+            entered = self._memory.regions.enter(region.slot, region.generation)
+            if entered is None:
+                raise _dropped()
+            await self._fill(line, entered, join)
+        except MilkweedError as error:
+            line.send(Gone(error))
+        finally:
+            if entered is not None:
+                self._memory.regions.leave(entered)
+            await line.close()
+
+    async def _fill(self, line: Line, region: Region, join: Join) -> None:
+        """
+        Raises:
+            Conflict: too_many_buffers.
+        """
+        whole = region.memory
+        part = Pinned(whole.view[: join.size], whole.address, whole.file)
+        arrivals = Arrivals()
+        offered = self._memory.register(part, READ)
+        self._arrivals[offered.slot, offered.generation] = arrivals
+        try:
+            line.send(Joined(offered))
+            await Station(self._memory, line, join, part, partial(_check, region, join), arrivals).run()
+        finally:
+            self._memory.drop(offered, OPEN_S)  # those who read it meanwhile are not waited for here
+            del self._arrivals[offered.slot, offered.generation]
+            arrivals.end()
+
+
+def _check(region: Region, join: Join) -> None:
+    """
+    Raises:
+        MilkweedError: it cannot be filled (any more).
+    """
+    if not region.is_live:
+        raise _dropped()
+    if not region.rights & WRITE:
+        raise _refused("write to")
+    if not 0 <= join.size <= region.memory.size or join.piece <= 0:
+        raise InvalidArgument(
+            "out_of_range",
+            f"{join.size} bytes for a buffer of process {os.getpid()} with {region.memory.size}",
+            "Give buffers that are as large.",
+        )
+
+
+def _dropped() -> Conflict:
+    return Conflict(
+        "buffer_dropped", f"the buffer was dropped by process {os.getpid()}", "Ask it for another."
+    )
+
+
+def _refused(what: str) -> Conflict:
+    return Conflict(
+        "access_refused",
+        f"the {what} a buffer of process {os.getpid()} is not among its rights",
+        "Its owner says which, when it makes it.",
+    )
