@@ -72,7 +72,8 @@ class Memory:
         self._machine = machine()
         self._secret = mesh_secret()
         self.regions = Regions()
-        self._server = Server(self.regions, self._secret, Desk(self))
+        self.desk = Desk(self)
+        self._server = Server(self.regions, self._secret, self.desk)
         self._owner: Owner | None = None
         peers = Peers(self._machine, self.regions.token)
         providers: tuple[Provider, ...] = (

@@ -31,7 +31,7 @@ def broadcast_buffer(
     Hosts pass it on to each other in the order of `into`, each while it still receives; the buffers of one
     host are filled within it. A receiver that ends or is stopped has an error, and those behind it take from
     another. Ranks that have an error in `into` keep it. After an error, or a cancel, a part of a buffer may
-    have been written; nothing more is when the waiter goes on, unless that receiver is stopped or unreachable.
+    have been written; nothing is when the waiter has gone on, unless that receiver is stopped or unreachable.
 
     Raises:
         InvalidArgument: out_of_range, a buffer is smaller than the source; one is no buffer, or given twice.

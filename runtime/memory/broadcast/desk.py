@@ -6,6 +6,8 @@ import asyncio
 import os
 import socket
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
@@ -79,6 +81,16 @@ class Desk:
             say(There(more))
         say(Gone(_dropped()))
 
+    @contextmanager
+    def filling(self, buffer: Handle) -> Iterator[Arrivals]:
+        """A buffer of this process of which only what arrives is there, as others are told, in the block."""
+        arrivals = self._arrivals[buffer.slot, buffer.generation] = Arrivals()
+        try:
+            yield arrivals
+        finally:
+            del self._arrivals[buffer.slot, buffer.generation]
+            arrivals.end()
+
     async def _receive(
         self, sock: socket.socket, sealer: Sealer, opener: Opener, region: Region, join: Join
     ) -> None:
@@ -104,16 +116,14 @@ class Desk:
         """
         whole = region.memory
         part = Pinned(whole.view[: join.size], whole.address, whole.file)
-        arrivals = Arrivals()
         offered = self._memory.register(part, READ)
-        self._arrivals[offered.slot, offered.generation] = arrivals
         try:
-            line.send(Joined(offered))
-            await Station(self._memory, line, join, part, partial(_check, region, join), arrivals).run()
+            with self.filling(offered) as arrivals:
+                line.send(Joined(offered))
+                check = partial(_check, region, join)
+                await Station(self._memory, line, join, part, check, arrivals).run()
         finally:
             self._memory.drop(offered, OPEN_S)  # those who read it meanwhile are not waited for here
-            del self._arrivals[offered.slot, offered.generation]
-            arrivals.end()
 
 
 def _check(region: Region, join: Join) -> None:

@@ -13,7 +13,7 @@ who has it       There, when there is more; Gone     }
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, TypeAlias, get_args
 
@@ -109,7 +109,9 @@ class Gone:
 
 
 Message: TypeAlias = Join | Joined | Take | Held | Lost | Finish | Finished | Watch | There | Gone
-_ERRORS: Mapping[str, type[MilkweedError]] = {kind.__name__: kind for kind in (Conflict, InvalidArgument, NotFound, ProtocolError, Unavailable)}
+_ERRORS: Mapping[str, type[MilkweedError]] = {
+    kind.__name__: kind for kind in (Conflict, InvalidArgument, NotFound, ProtocolError, Unavailable)
+}
 _KINDS: Mapping[str, type[Any]] = {kind.__name__: kind for kind in get_args(Message)}
 
 
@@ -166,4 +168,4 @@ def _same(value: Any) -> Any:
     return value
 
 
-_READ = {"buffer": _handle, "error": _error}
+_READ: Mapping[str, Callable[[Any], Any]] = {"buffer": _handle, "error": _error}

@@ -84,14 +84,16 @@ class Gathering:
         self._asked.add(number)
         return number
 
-    def arrived(self, number: int) -> None:
-        """
+    def arrived(self, number: int) -> bool:
+        """Whether it was the last one that was missing.
+
         Raises:
             KeyError: it was not asked for.
         """
         self._asked.remove(number)
         self._here[number] = True
         self._missing -= 1
+        return not self._missing
 
     def forget_offers(self) -> None:
         """Whoever offered is asked no more: what was asked for and did not arrive is missing again."""

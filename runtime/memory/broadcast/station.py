@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Protocol
 
@@ -124,13 +124,9 @@ class Station:
         while True:
             match await self._heard(upstream, buffer):
                 case There(numbers, whole):
-                    try:
-                        self._gathering.offer(range(self._pieces.count) if whole else numbers)
-                    except ValueError as error:
-                        raise _odd(buffer, str(error)) from None
-                    if whole or numbers:
-                        async with self._changed:
-                            self._changed.notify_all()
+                    async with self._changed:
+                        self._offer(buffer, range(self._pieces.count) if whole else numbers)
+                        self._changed.notify_all()
                 case Gone(error):
                     raise error
                 case None:
@@ -141,6 +137,12 @@ class Station:
                     )
                 case _:
                     raise _odd(buffer, "something else")
+
+    def _offer(self, buffer: Handle, numbers: Iterable[int]) -> None:
+        try:
+            self._gathering.offer(numbers)
+        except ValueError as error:
+            raise _odd(buffer, str(error)) from None
 
     async def _heard(self, upstream: Line, buffer: Handle) -> Message | None:
         """Its next message. Pieces that come are a sign of life too, where they hold up what it says."""
@@ -157,22 +159,23 @@ class Station:
 
     async def _lane(self, take: Take) -> None:
         """Asks for one piece after the other, until all are here."""
-        gathering = self._gathering
-        while not gathering.is_whole:
-            number = gathering.take()
-            if number is None:
-                async with self._changed:
-                    await self._changed.wait()
-                continue
+        while (number := await self._next()) is not None:
             offset, length = self._pieces.span(number)
             with self._view[offset : offset + length] as part:
                 await _moved(self._mover.read(take.buffer, part, offset, length, take.only, _READ_S))
             self._transport = self._transport or self._mover.way(take.buffer, take.only)
-            gathering.arrived(number)
+            is_last = self._gathering.arrived(number)
             self._arrivals.add(number)
-            if gathering.is_whole:
+            if is_last:
                 async with self._changed:
                     self._changed.notify_all()
+
+    async def _next(self) -> int | None:
+        """The next piece to ask for, when there is one; None when all are here."""
+        async with self._changed:
+            while (number := self._gathering.take()) is None and not self._gathering.is_whole:
+                await self._changed.wait()
+        return number
 
 
 async def _moved(moving: Future[None]) -> None:
