@@ -7,6 +7,8 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, NoReturn, TypeVar
 
+from anyio import CancelScope
+
 from ...errors import Unavailable
 from ...node import Future, Node
 
@@ -24,11 +26,11 @@ class Broadcasting(Future[T]):
 
     async def _settled_by(self, work: Coroutine[Any, Any, T]) -> None:
         task = asyncio.ensure_future(work)
-        try:
-            await asyncio.wait({task})
-        except asyncio.CancelledError:
-            task.cancel()
-            await asyncio.wait({task})
+        while not task.done():
+            try:
+                await asyncio.wait({task})
+            except asyncio.CancelledError:
+                task.cancel()
         self.settle(_cancelled if task.cancelled() else task.result)
 
     def _on_cancel(self) -> None:
@@ -49,9 +51,10 @@ class Broadcasting(Future[T]):
         try:
             await super()._until_done()
         except asyncio.CancelledError:
-            while not self.done():
-                with suppress(asyncio.CancelledError):
-                    await super()._until_done()
+            with CancelScope(shield=True):  # a scope that is cancelled cancels again and again
+                while not self.done():
+                    with suppress(asyncio.CancelledError):
+                        await super()._until_done()
             raise
 
 
