@@ -30,6 +30,7 @@ _MOST_PEERS = 512
 _HANDSHAKE_S = 5.0
 _PROGRESS_S = 10.0
 _NO_ROOM_S = 0.2
+_END_S = 1.0
 
 
 class Talks(Protocol):
@@ -42,6 +43,9 @@ class Talks(Protocol):
             ProtocolError. OSError: the peer has left.
         """
 
+    def end(self) -> None:
+        """Whoever waits in a talk is woken: the process ends."""
+
 
 class Server:
     """A thread for each listener, and for each peer, which wait and send without the GIL."""
@@ -51,7 +55,7 @@ class Server:
         self._secret = secret
         self._talks = talks
         self._listeners: list[socket.socket] = []
-        self._peers: set[socket.socket] = set()
+        self._peers: dict[socket.socket, threading.Thread] = {}
         self._places = threading.BoundedSemaphore(_MOST_PEERS)
         self._closed = False
 
@@ -68,11 +72,20 @@ class Server:
             sock.close()
 
     def end(self) -> None:
-        """Ends listeners and peers: their threads see it."""
+        """Ends listeners and peers, and waits for the threads of these, for a while.
+
+        The interpreter aborts the program where one of them comes back from native code when it has ended.
+        """
         self._closed = True
+        threads = tuple(self._peers.values())
         for sock in (*self._listeners, *tuple(self._peers)):
             with suppress(OSError):
                 sock.shutdown(socket.SHUT_RDWR)
+        self._talks.end()
+        until = time.monotonic() + _END_S
+        for thread in threads:
+            if thread.ident is not None:
+                thread.join(max(0.0, until - time.monotonic()))
 
     def _accept(self, listener: socket.socket) -> None:
         while not self._closed:
@@ -85,11 +98,10 @@ class Server:
                     return
                 time.sleep(_NO_ROOM_S)  # no descriptor now; without a pause this would spin
                 continue
-            self._peers.add(sock)
+            thread = threading.Thread(target=self._serve, args=(sock,), name="milkweed-memory", daemon=True)
+            self._peers[sock] = thread
             try:
-                threading.Thread(
-                    target=self._serve, args=(sock,), name="milkweed-memory", daemon=True
-                ).start()
+                thread.start()
             except RuntimeError:  # no thread now
                 self._forget(sock)
 
@@ -107,7 +119,7 @@ class Server:
 
     def _forget(self, sock: socket.socket) -> None:
         sock.close()
-        self._peers.discard(sock)
+        self._peers.pop(sock, None)
         self._places.release()
 
     def _answer_all(self, sock: socket.socket, session: Session) -> None:

@@ -13,7 +13,7 @@ class Arrivals:
     def __init__(self) -> None:
         self._pieces: list[int] = []
         self._changed = threading.Condition()
-        self._ended = False
+        self.ended = False
 
     def add(self, piece: int) -> None:
         with self._changed:
@@ -23,11 +23,11 @@ class Arrivals:
     def end(self) -> None:
         """Nobody is to wait any more."""
         with self._changed:
-            self._ended = True
+            self.ended = True
             self._changed.notify_all()
 
     def after(self, told: int, wait_s: float) -> tuple[int, ...]:
         """Those that came after the first `told`; waits for one, if there is none, for so many seconds."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ended or len(self._pieces) > told, wait_s)
+            self._changed.wait_for(lambda: self.ended or len(self._pieces) > told, wait_s)
             return tuple(self._pieces[told:])

@@ -44,6 +44,7 @@ class Desk:
     def __init__(self, memory: Registrar) -> None:
         self._memory = memory
         self._arrivals: dict[tuple[int, int], Arrivals] = {}
+        self._no_arrivals = Arrivals()
 
     def talk(self, sock: socket.socket, sealer: Sealer, opener: Opener, region: Region) -> None:
         """Returns when it is over.
@@ -61,6 +62,11 @@ class Desk:
         else:
             raise ProtocolError("protocol_error", f"a talk that begins with {message}", SAME_VERSION)
 
+    def end(self) -> None:
+        """Nobody is told any more."""
+        for arrivals in (self._no_arrivals, *tuple(self._arrivals.values())):
+            arrivals.end()
+
     def _tell(self, sock: socket.socket, sealer: Sealer, region: Region) -> None:
         """What is there, and again and again that it still is. It holds up no drop."""
 
@@ -72,10 +78,10 @@ class Desk:
             return
         arrivals = self._arrivals.get((region.slot, region.generation))
         if arrivals is None:
-            arrivals = Arrivals()  # it is not being filled
+            arrivals = self._no_arrivals  # it is not being filled
             say(There(whole=True))
         told = 0
-        while region.is_live:
+        while region.is_live and not arrivals.ended:
             more = arrivals.after(told, BEAT_S)
             told += len(more)
             say(There(more))
