@@ -13,6 +13,7 @@ import os
 import socket
 import sys
 import traceback
+from collections.abc import Coroutine
 from typing import Any
 
 
@@ -27,8 +28,10 @@ async def main(line: str, fd: int, options: dict[str, Any]) -> None:
             if order == "open":
                 module = importlib.import_module(f"benchmarks.runtime.lines.{line}")
                 program = module.Measured(**options)
-            result = await getattr(program, order)()
+            result = await _unless_left(getattr(program, order)(), reader)
             answer: dict[str, Any] = {"ok": result}
+        except asyncio.CancelledError:
+            break
         except Exception as error:
             traceback.print_exc()
             answer = {"error": f"{type(error).__name__}: {error}"[:500]}
@@ -36,6 +39,20 @@ async def main(line: str, fd: int, options: dict[str, Any]) -> None:
         await writer.drain()
         if order == "close":
             return
+    if program is not None:  # whoever asked is gone, as after Ctrl-C
+        await program.close()
+
+
+async def _unless_left(work: Coroutine[Any, Any, Any], reader: asyncio.StreamReader) -> Any:
+    """What `work` gives; it is cancelled where nobody is left to hear of it."""
+    task = asyncio.ensure_future(work)
+    left = asyncio.ensure_future(reader.read(1))  # nothing is said before an answer
+    await asyncio.wait({task, left}, return_when=asyncio.FIRST_COMPLETED)
+    if not task.done():
+        task.cancel()
+        await asyncio.wait({task})
+    left.cancel()
+    return task.result()
 
 
 if __name__ == "__main__":

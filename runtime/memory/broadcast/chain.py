@@ -42,14 +42,14 @@ Phase = Literal["opening", "taking", "whole", "failed"]
 
 # Nobody else can have what its owner has let go of.
 _SOURCE_GONE = ("buffer_dropped", "buffer_owner_lost", "wrong_key", "access_refused", "out_of_range")
-_SLOW_REPORTS = 3
+_REPORTS = 4
 _LEAST_BEHIND = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """`upstream` is whom it takes from; `apart` are those whom it cannot reach; `slow` counts its reports in
-    a row in which it held up those behind it.
+    """`upstream` is whom it takes from; `apart` are those whom it cannot reach; `reports` are its last ones
+    since it takes from there; `blamed`: one that took from it was too slow.
     """
 
     host: int
@@ -59,20 +59,25 @@ class Member:
     silent: bool = False
     given_up: bool = False
     apart: frozenset[int] = frozenset()
-    slow: int = 0
-    sunk: bool = False
+    reports: tuple[int, ...] = ()
+    blamed: bool = False
     error: MilkweedError | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """`order` is that of the members, `source_host` that of the source; `lost`: why the source is no more."""
+    """`order` is that of the members, `source_host` that of the source; `lost`: why the source is no more.
+
+    `best`: how many pieces one gained from another host in so many reports; `sunk`: hosts that were moved.
+    """
 
     members: tuple[Member, ...]
     order: tuple[int, ...]
     source_host: int
     pieces: int
     begun: bool = False
+    best: int = 0
+    sunk: frozenset[int] = frozenset()
     lost: MilkweedError | None = None
 
     @property
@@ -185,7 +190,7 @@ def _taken_in(chain: Chain, event: Event, at: int) -> Chain:
             chain = _with(chain, at, replace(member, phase="taking"))
             return _behind_all(chain, (at,)) if chain.begun else chain
         case Have(pieces=pieces):
-            return _looked_at(_with(chain, at, replace(member, have=pieces)), at)
+            return _reported(chain, at, pieces)
         case Whole():
             return _with(chain, at, replace(member, phase="whole", have=chain.pieces))
         case Cut(upstream=upstream, error=error):
@@ -225,28 +230,61 @@ def _behind_all(chain: Chain, last: Iterable[int]) -> Chain:
     return replace(chain, order=(*ahead, *(at for at in chain.order if at in moved)))
 
 
-def _looked_at(chain: Chain, at: int) -> Chain:
-    """Moves the member's host behind all where its link is what the others wait for: it is far behind whom it
-    takes from, and those that take from it have all that it has.
+def _reported(chain: Chain, at: int, pieces: int) -> Chain:
+    member = chain.members[at]
+    reports = (*member.reports, pieces)[-_REPORTS:]
+    chain = _with(chain, at, replace(member, have=pieces, reports=reports))
+    if member.upstream is None or _host(chain, member.upstream) == member.host:
+        return chain
+    if len(reports) < _REPORTS:
+        return chain
+    gained = reports[-1] - reports[0]
+    chain = replace(chain, best=max(chain.best, gained))
+    return _sunk(chain, at) if _holds_up(chain, at, gained) else chain
+
+
+def _holds_up(chain: Chain, at: int, gained: int) -> bool:
+    """Whether others wait for a member's link: it is far behind whom it takes from and comes on at less than
+    half the pace that another did, and those that take from it have all that it has.
     """
     member = chain.members[at]
-    above = member.upstream
     below = [
-        one
+        one.have
         for one in chain.members
         if one.upstream == at and one.phase == "taking" and one.host != member.host and not one.silent
     ]
-    if above is None or above == SOURCE or chain.members[above].host == member.host or not below:
+    if not below or member.upstream is None:
+        return False
+    above = chain.pieces if member.upstream == SOURCE else chain.members[member.upstream].have
+    behind = above - member.have
+    is_far = behind >= max(_LEAST_BEHIND, chain.pieces // 8)
+    return is_far and gained < chain.best // 2 and member.have - min(below) <= behind // 4
+
+
+def _sunk(chain: Chain, at: int) -> Chain:
+    """Moves the member's host behind all; that of whom it takes from, where another was moved for that too.
+
+    Each host is moved once: what does not help is not tried for ever.
+    """
+    member = chain.members[at]
+    above = member.upstream
+    if above is not None and above != SOURCE:
+        upstream = chain.members[above]
+        if upstream.blamed and upstream.upstream is not None:
+            return _host_behind_all(chain, upstream.host)
+        chain = _with(chain, above, replace(upstream, blamed=True))
+    return _host_behind_all(chain, member.host)
+
+
+def _host_behind_all(chain: Chain, host: int) -> Chain:
+    if host in chain.sunk:
         return chain
-    behind = chain.members[above].have - member.have
-    held_up = min(member.have - one.have for one in below)
-    is_slow = behind >= max(_LEAST_BEHIND, chain.pieces // 8) and held_up <= behind // 4
-    slow = member.slow + 1 if is_slow else 0
-    chain = _with(chain, at, replace(member, slow=slow))
-    if slow < _SLOW_REPORTS or member.sunk:
-        return chain
-    chain = _with(chain, at, replace(member, slow=0, sunk=True))
-    return _behind_all(chain, [one for one, other in enumerate(chain.members) if other.host == member.host])
+    chain = replace(chain, sunk=chain.sunk | {host})
+    return _behind_all(chain, [at for at, member in enumerate(chain.members) if member.host == host])
+
+
+def _host(chain: Chain, at: int) -> int:
+    return chain.source_host if at == SOURCE else chain.members[at].host
 
 
 def _arranged(chain: Chain) -> tuple[Chain, tuple[Take, ...]]:
@@ -258,7 +296,7 @@ def _arranged(chain: Chain) -> tuple[Chain, tuple[Take, ...]]:
     for at, member in enumerate(chain.members):
         if member.phase == "taking" and at in wanted and member.upstream != wanted[at]:
             takes.append(Take(at, wanted[at]))
-            chain = _with(chain, at, replace(member, upstream=wanted[at], error=None, slow=0))
+            chain = _with(chain, at, replace(member, upstream=wanted[at], error=None, reports=()))
     may_help = any(
         member.silent and not member.given_up and member.phase in ("taking", "whole")
         for member in chain.members

@@ -135,13 +135,30 @@ def test_what_was_said_of_another_upstream_is_too_late() -> None:
     assert step(chain, Cut(2, 1, AWAY)) == (chain, ())
 
 
-def test_a_host_behind_a_slow_link_goes_to_the_end() -> None:
+def test_a_host_behind_a_slow_link_goes_to_the_end_with_all_its_receivers() -> None:
     chain = begun(1, 2, 2, 3, 4)
-    for report in range(3):
-        chain = run(chain, Have(0, 100 + report), *(Have(at, 20 + report) for at in (2, 3, 4)))
+    for have in range(4):
         assert upstreams(chain) == [SOURCE, 0, 1, 1, 3]
-        chain = run(chain, Have(1, 21 + report))
+        chain = run(chain, Have(0, 60 + 20 * have), *(Have(at, 2 * have) for at in (2, 3, 4)))
+        chain = run(chain, Have(1, 2 * have))
     assert upstreams(chain) == [SOURCE, 4, 1, 0, 3]
+
+
+def test_one_that_was_held_up_and_is_far_behind_stays_where_it_is() -> None:
+    chain = begun(1, 2, 3)
+    for have in range(6):
+        chain = run(chain, Have(0, 100 + 20 * have), Have(1, 20 * have), Have(2, 20 * have))
+    assert upstreams(chain) == [SOURCE, 0, 1]
+
+
+def test_a_host_that_sends_slowly_to_one_after_the_other_goes_to_the_end_itself() -> None:
+    chain = begun(1, 2, 3, 4)
+    for have in range(4):
+        chain = run(chain, Have(0, 30 * have), Have(1, 60 + 20 * have), Have(3, have), Have(2, have))
+    assert upstreams(chain) == [SOURCE, 0, 3, 1]
+    for have in range(4, 8):
+        chain = run(chain, Have(0, 30 * have), Have(1, 60 + 20 * have), Have(2, have), Have(3, have))
+    assert upstreams(chain) == [SOURCE, 2, 3, 0]
 
 
 def test_hosts_that_are_as_fast_as_each_other_stay_where_they_are() -> None:
