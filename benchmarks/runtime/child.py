@@ -52,6 +52,7 @@ async def _unless_left(work: Coroutine[Any, Any, Any], reader: asyncio.StreamRea
         task.cancel()
         await asyncio.wait({task})
     left.cancel()
+    await asyncio.wait({left})
     return task.result()
 
 

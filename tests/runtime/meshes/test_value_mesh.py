@@ -29,7 +29,7 @@ def mixed() -> ValueMesh[int]:
 def test_the_face_is_pinned() -> None:
     assert meshes.__all__ == [
         *("ActorMesh", "Endpoint", "Failed", "HostMesh", "LocalProc", "ProcMesh", "Reduced", "Shaped"),
-        *("Stream", "ValueMesh", "attach", "this_host", "this_proc"),
+        *("Stream", "ValueMesh", "attach", "broadcast_buffer", "this_host", "this_proc"),
     ]
 
 
