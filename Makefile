@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo demo-hang test test-nightly test-rdma lint format bench bench-runtime bench-memory docs wheel clean distclean
+.PHONY: help setup demo demo-hang test test-native test-nightly test-rdma lint format bench bench-runtime bench-memory docs wheel clean distclean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ format: setup ## Let ruff rewrite what it can
 
 test: lint ## Lint, then every test in its CI size
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-native: setup ## The tests of native code with address, undefined behaviour and thread sanitizers
+	@WORKERS=$(WORKERS) scripts/test-native.sh address thread
 
 test-nightly: lint ## Lint, then every test in its full size
 	MILKWEED_TEST_SCALE=nightly $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 $(PYTEST_ARGS)

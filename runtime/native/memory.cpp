@@ -295,6 +295,7 @@ class Peer {
                              double deadline) {
         const auto secret = exactly(key);
         nb::gil_scoped_release release;
+        const Use use(*this);
         return locked(slot, generation, secret, write, offset, length, [&](const Slot &entry) {
             const uint64_t remote = entry.address + offset;
             return in_chunks(length, threads, stop, deadline, [&](size_t at, size_t size) -> Outcome {
@@ -311,6 +312,7 @@ class Peer {
                              double deadline) {
         const auto secret = exactly(key);
         nb::gil_scoped_release release;
+        const Use use(*this);
         return locked(slot, generation, secret, write, offset, length, [&](const Slot &entry) -> Outcome {
             std::shared_ptr<Mapping> mapping;
             if (const int error = mapped(slot, generation, entry, mapping))
@@ -328,10 +330,33 @@ class Peer {
         return mappings_.size();
     }
 
-    // In a forked child: the locks are the parent's.
-    void close() { file_.close(); }
+    // No transfer begins any more. Those under way keep the file, and with it the lock on what they move. In a
+    // forked child there are none: the locks are the parent's.
+    void close() {
+        closed_ = true;
+        if (users_ == 0 || getpid() != made_by_)
+            close_file();
+    }
 
   private:
+    class Use {
+      public:
+        explicit Use(Peer &peer) : peer_(peer) { ++peer_.users_; }
+        Use(const Use &) = delete;
+        ~Use() {
+            if (--peer_.users_ == 0 && peer_.closed_)
+                peer_.close_file();
+        }
+
+      private:
+        Peer &peer_;
+    };
+
+    void close_file() {
+        if (!file_closed_.exchange(true))
+            file_.close();
+    }
+
     struct Kept {
         uint64_t generation;
         std::shared_ptr<Mapping> mapping;
@@ -357,6 +382,8 @@ class Peer {
     template <typename Work>
     std::pair<int, int> locked(uint64_t slot, uint64_t generation, const std::vector<unsigned char> &key, bool write,
                                uint64_t offset, uint64_t length, const Work &work) {
+        if (closed_)
+            return {OWNER_LOST, 0};
         if (slot >= slots_)
             return {DROPPED, 0};
         const off_t ticket = range_of(slot) + (tickets_.fetch_add(1) & ((1 << TICKET_BITS) - 1));
@@ -424,10 +451,13 @@ class Peer {
         return 0;
     }
 
-    pid_t pid_;
+    const pid_t pid_;
+    const pid_t made_by_ = getpid();
     File file_;
     Mapping memory_;
     uint64_t slots_ = 0;
+    std::atomic<int> users_{0};
+    std::atomic<bool> closed_{false}, file_closed_{false};
     std::atomic<uint64_t> tickets_{0};
     std::atomic<bool> is_alive_{true};
     std::mutex mutex_;

@@ -146,7 +146,7 @@ def test_a_batch_is_waited_for_once(owner: Peer, way: tuple[str, str]) -> None:
     buffers = [owner.call(peers.filled, 200 + n, 1000 * n + 1, kind).over(transport) for n in range(40)]
     parts = [np.zeros(one.size(), np.uint8) for one in buffers]
     batch = RDMAAction()
-    for one, part in zip(buffers, parts, strict=True):
+    for one, part in zip(buffers[1:], parts[1:], strict=True):
         batch.read_remote(part, one)
     get(batch.write_remote(buffers[0], b"x").submit())
     assert all((part == pattern(200 + n, part.size)).all() for n, part in list(enumerate(parts))[1:])
