@@ -27,7 +27,7 @@ class Unreachable(Exception):
         self.forbidden = forbidden
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Job:
     """One transfer: `length` bytes between `offset` of a region and the start of `local`."""
 

@@ -50,6 +50,13 @@ class Peers:
                 self._peers.popitem(last=False)
             return peer
 
+    def forget(self, handle: Handle) -> None:
+        """Of an owner that is gone nothing is kept: neither its table nor what is mapped of its memory."""
+        with self._lock:
+            peer = self._peers.get(handle.owner.token)
+            if peer is not None and not peer.is_alive:
+                del self._peers[handle.owner.token]
+
     def _opened(self, handle: Handle) -> native.Peer:
         owner = handle.owner
         try:
@@ -76,7 +83,7 @@ class SameHost:
     def reach(self, handle: Handle) -> Line:
         if self.name == "shared" and not handle.mappable:
             raise Unreachable("its memory was not allocated by RDMABuffer")
-        return _OneSided(self.name, self._peers.of(handle))
+        return _OneSided(self.name, self._peers.of(handle), self._peers)
 
     def close(self) -> None:
         self._peers.close()
@@ -85,8 +92,9 @@ class SameHost:
 class _OneSided:
     quick = 256 * 1024
 
-    def __init__(self, name: str, peer: native.Peer) -> None:
+    def __init__(self, name: str, peer: native.Peer, peers: Peers) -> None:
         self._name = name
+        self._peers = peers
         self._move = peer.move if name == "process_vm" else peer.copy
 
     def move(self, job: Job) -> None:
@@ -107,6 +115,8 @@ class _OneSided:
             return
         if status == native.FAILED and number in _CLOSED:
             raise Unreachable(f"{self._name} here: {os.strerror(number)}{_hint(number)}", forbidden=True)
+        if status == native.OWNER_LOST:
+            self._peers.forget(handle)
         raise error_of(status, handle, write=job.write, number=number)
 
 

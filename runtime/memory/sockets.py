@@ -7,15 +7,16 @@ import os
 import socket
 import threading
 import time
+import weakref
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from secrets import token_bytes
 from typing import Literal
 
 from .. import _native_memory as native
 from ..call import peer_uid
-from ..errors import ProtocolError
+from ..errors import MilkweedError, ProtocolError
 from .handle import Handle, Machine, Owner
 from .outcomes import DONE, error_of
 from .protocol import CODE_BYTES, NONCE_BYTES, REPLY_BYTES, Request, Session, hello
@@ -53,10 +54,17 @@ class Sockets:
         with self._lock:
             line = self._lines.get(owner.token)
             if line is None:
-                line = self._lines[owner.token] = _Streams(self.name, owner, self._secret)
+                line = self._lines[owner.token] = _Streams(self.name, owner, self._secret, self._forget)
                 if len(self._lines) > _OWNERS_KEPT:
-                    self._lines.popitem(last=False)[1].close()
+                    self._lines.popitem(last=False)[1].end()
             return line
+
+    def _forget(self, line: _Streams) -> None:
+        """Of an owner that is gone no connection is kept."""
+        with self._lock:
+            if self._lines.get(line.owner.token) is line:
+                del self._lines[line.owner.token]
+        line.end()
 
     def close(self) -> None:
         for line in tuple(self._lines.values()):
@@ -85,10 +93,11 @@ class _Streams:
 
     quick = 0
 
-    def __init__(self, name: str, owner: Owner, secret: bytes) -> None:
+    def __init__(self, name: str, owner: Owner, secret: bytes, forget: Callable[[_Streams], None]) -> None:
+        self.owner = owner
         self._name = name
-        self._owner = owner
         self._secret = secret
+        self._forget = forget
         self._lock = threading.Lock()
         self._idle: list[_Connection] = []
         self._closed = False
@@ -116,6 +125,8 @@ class _Streams:
         for thread in threads:
             if thread.ident is not None:
                 thread.join()
+        if any(isinstance(error, MilkweedError) and error.code == "buffer_owner_lost" for error in failed):
+            self._forget(self)
         if failed:
             raise failed[0]
 
@@ -139,7 +150,7 @@ class _Streams:
             connection = self._idle.pop() if self._idle else None
         is_new = connection is None
         if connection is None:
-            connection = _Connection(self._connected(job), self._owner, self._secret, job)
+            connection = _Connection(self._connected(job), self.owner, self._secret, job)
         try:
             if not is_new:
                 connection.begin(job)
@@ -155,12 +166,12 @@ class _Streams:
         connection.close()
 
     def _connected(self, job: Job) -> socket.socket:
-        tcp = self._owner.tcp if self._name == "tcp" else None
+        tcp = self.owner.tcp if self._name == "tcp" else None
         family = socket.AF_UNIX if tcp is None else socket.AF_INET6 if ":" in tcp[0] else socket.AF_INET
         sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             sock.settimeout(max(0.0, min(_CONNECT_S, job.deadline - time.monotonic())) or 1e-3)
-            _connect(sock, tcp or f"\0{self._owner.unix}", job.deadline)
+            _connect(sock, tcp or f"\0{self.owner.unix}", job.deadline)
             tune(sock)
             if tcp is None and peer_uid(sock) != os.getuid():
                 raise Unreachable("its owner is of another user")
@@ -174,11 +185,19 @@ class _Streams:
             sock.close()
             if time.monotonic() >= job.deadline:
                 raise TimeoutError from None
-            raise Unreachable(f"{self._owner}: {error.strerror or error}", lasting=False) from None
+            raise Unreachable(f"{self.owner}: {error.strerror or error}", lasting=False) from None
         return sock
 
-    def close(self) -> None:
+    def end(self) -> None:
         """Of what is idle, now; of what is in use, when it is done."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def close(self) -> None:
+        """In a forked child too, where the lock may be held for ever."""
         self._closed = True
         for connection in tuple(self._idle):
             connection.close()
@@ -216,15 +235,17 @@ class _Connection:
 
     def begin(self, job: Job) -> None:
         self._job = job
-        job.on_cancel(lambda: self._interrupt(job))
+        # Not held by what it holds itself: its memory is let go when it ends, not when that circle is found.
+        of = weakref.ref(job)
+        job.on_cancel(lambda: self._interrupt(of()))
 
     def end(self) -> None:
         with self._lock:
             self._job = None
 
-    def _interrupt(self, job: Job) -> None:
+    def _interrupt(self, job: Job | None) -> None:
         with self._lock:
-            if self._job is job:
+            if job is not None and self._job is job:
                 self.is_broken = True
                 with suppress(OSError):
                     self._sock.shutdown(socket.SHUT_RDWR)

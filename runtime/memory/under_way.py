@@ -36,10 +36,17 @@ class Moving(Future[None]):
         self._jobs = jobs
         self.help: Callable[[], None] | None = None
 
+    def settle(self, take: Callable[[], None]) -> None:
+        """What was moved is no longer held, whoever keeps this."""
+        self._jobs, self.help = (), None
+        super().settle(take)
+
     def get(self, timeout_s: float | None = None) -> None:
         """As any future's: who waits without end works in the meantime, rather than have a thread woken."""
-        if timeout_s is None and self.help is not None and not self.done() and not on_node_thread():
-            self.help()
+        help_it = self.help
+        if timeout_s is None and help_it is not None and not self.done() and not on_node_thread():
+            help_it()
+        del help_it
         super().get(timeout_s)
 
     def _on_cancel(self) -> None:
@@ -122,6 +129,7 @@ class _Batch:
             except IndexError:
                 return
             self._errors[at] = self._move(route, job)
+            del route, job  # whoever waits finds its memory let go
             with self._lock:
                 self._undone -= 1
                 is_last = not self._undone

@@ -41,5 +41,6 @@ class Workers:
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
+            work = None  # an idle thread holds nobody's memory
             with self._lock:
                 self._idle += 1

@@ -272,6 +272,7 @@ def main() -> None:
         except Exception as error:
             answer = error
         _write(outward, answer)
+        answer = None  # an error holds all that it went through
 
 
 if __name__ == "__main__":
