@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import fcntl
-import mmap
 import multiprocessing
 import os
 import pickle
@@ -118,14 +117,8 @@ def filled(seed: int, size: int, kind: str = "array") -> RDMABuffer:
     return buffer
 
 
-def sparse(path: str, size: int, at: Sequence[int]) -> RDMABuffer:
-    """A buffer of a file of holes, with the low byte of each place at that place."""
-    with open(path, "w+b") as file:
-        file.truncate(size)
-        area = mmap.mmap(file.fileno(), size)
-    for place in at:
-        area[place] = place % 251
-    buffer = _Held.buffers[0] = RDMABuffer(area)
+def hold(seed: int, buffer: RDMABuffer) -> RDMABuffer:
+    _Held.buffers[seed] = buffer
     return buffer
 
 
@@ -147,6 +140,10 @@ def read(buffer: RDMABuffer, offset: int = 0, length: int | None = None) -> byte
     dst = bytearray(buffer.size() if length is None else length)
     buffer.read_into(dst, offset, length).get(DEADLINE_S)
     return bytes(dst)
+
+
+def write(buffer: RDMABuffer, data: bytes, offset: int = 0) -> None:
+    buffer.write_from(data, offset).get(DEADLINE_S)
 
 
 def way(buffer: RDMABuffer) -> tuple[str, dict[str, str]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pickle
 import threading
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -94,27 +93,6 @@ def test_odd_ranges_are_written_and_nothing_beside_them_is_touched(
     expected = pattern(1, buffer.size())
     expected[offset : offset + length] = pattern(2, length)
     assert owner.call(peers.content, 1) == expected.tobytes()
-
-
-@pytest.mark.parametrize("transport", ["process_vm", "unix", "tcp"])
-def test_more_bytes_than_a_signed_number_of_32_bits_counts(
-    owner: Peer, tmp_path: Path, transport: str, full_size: bool
-) -> None:
-    size = 2**31 + 7
-    places = [0, 4097, 2**31 - 1, 2**31, size - 1]
-    buffer = owner.call(peers.sparse, str(tmp_path / "holes"), size, places).over(transport)
-    for place in places:
-        dst = bytearray(1)
-        get(buffer.read_into(dst, place, 1))
-        assert dst[0] == place % 251
-    tail = np.zeros(9 * MIB, np.uint8)
-    get(buffer.read_into(tail, size - tail.size))
-    assert [int(tail[place - size]) for place in places[2:]] == [place % 251 for place in places[2:]]
-    if full_size:
-        whole = np.zeros(size, np.uint8)
-        get(buffer.read_into(whole))
-        assert np.flatnonzero(whole).tolist() == [place for place in places if place % 251]
-    owner.call(peers.drop, 0)
 
 
 def test_sixteen_threads_read_and_write_at_once(owner: Peer, buffer: RDMABuffer) -> None:
