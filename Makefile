@@ -55,6 +55,7 @@ bench-runtime: setup ## Measure the actor runtime, torchmonarch beside it: a tab
 bench-memory: setup ## Measure one-sided memory, the kernel, torchmonarch and NIXL beside it: a table and JSON
 	@scripts/setup-monarch.sh || true
 	@scripts/setup-nixl.sh || true
+	@scripts/setup-iperf.sh || true
 	$(BIN)/python -m benchmarks.runtime --json benchmarks/results/memory.json onesided network broadcast
 
 docs: setup ## Write docs/tools.md from the tools themselves

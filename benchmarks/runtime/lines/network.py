@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shutil
 import subprocess
 import sys
 from statistics import median
@@ -22,6 +23,8 @@ _WORKER = (
     " run_worker_loop_forever(address='tcp://{}:{}', ca='trust_all_connections')"
 )
 _PORT = 22222
+_IPERF_PORT = 22223
+_IPERF_S = 1
 _ATTACH_S = 90.0
 
 
@@ -82,7 +85,27 @@ class Measured(Program):
                 await self._say(f"{what} {self._times}")
                 seconds = json.loads(await _line(self._user))
             figures[what] = self._size / median(seconds) / 1e9
+            if SIDE == "ours":
+                figures |= await self._beside_iperf(what, figures[what])
         return figures
+
+    async def _beside_iperf(self, what: str, ours: float) -> dict[str, float | str]:
+        """One stream the same way between the same hosts, just after."""
+        if shutil.which("iperf3") is None:
+            return {"without": "there is no iperf3 (scripts/setup-iperf.sh)"}
+        taker, sender = (0, 1) if what == "read" else (1, 0)
+        port = ["-p", str(_IPERF_PORT)]
+        pipe = {"stdout": subprocess.PIPE}
+        server = self._hosts.start(taker, ["iperf3", "-s", "-1", "--forceflush", *port], **pipe)
+        while "listening" not in await _line(server):
+            pass
+        command = ["iperf3", "-c", ADDRESSES[taker], "-t", str(_IPERF_S), "-J", *port]
+        client = self._hosts.start(sender, command, **pipe)
+        assert client.stdout is not None
+        said = await asyncio.to_thread(client.stdout.read)
+        await asyncio.to_thread(server.wait)
+        theirs = json.loads(said)["end"]["sum_received"]["bits_per_second"] / 8e9
+        return {f"{what}_iperf": theirs, f"{what}_beside": ours / theirs}
 
     async def _say(self, text: str) -> None:
         assert self._user.stdin is not None
@@ -117,6 +140,10 @@ def plans(*, quick: bool) -> list[Plan]:
     rows = (
         Row("read", "64 MiB read between two hosts, TCP", "GB/s", times=1.5, bare=1.0, more=True),
         Row("write", "64 MiB write between two hosts, TCP", "GB/s", times=1.5, bare=1.0, more=True),
+        Row("read_iperf", "iperf3, one stream, the way that a read goes", "GB/s", more=True),
+        Row("write_iperf", "iperf3, one stream, the way that a write goes", "GB/s", more=True),
+        Row("read_beside", "64 MiB read, of one iperf3 stream in the same round", "x", 1.0, more=True),
+        Row("write_beside", "64 MiB write, of one iperf3 stream in the same round", "x", 1.0, more=True),
     )
     note = "bare: one stream, sendall and recv_into"
     rounds, times = (2, 2) if quick else (7, 5)
