@@ -32,6 +32,19 @@ def receive(fd: int, address: int, length: int, idle: float, deadline: float) ->
 def send(fd: int, head: bytes, address: int, length: int, idle: float, deadline: float) -> tuple[int, int]:
     """Sends bytes and then memory; as `receive`."""
 
+UNTRIED: Final[int]
+WORKS: Final[int]
+IS_COPIED: Final[int]
+
+def send_from(
+    fd: int, address: int, length: int, verdict: int, idle: float, deadline: float
+) -> tuple[int, int, int]:
+    """Sends memory over TCP without a copy, where the kernel can: (status, errno, verdict).
+
+    The verdict is what is known of that on this connection: UNTRIED at first, then what the last call gave.
+    When it returns, nothing of the memory is to be sent any more; after an error the connection is reset.
+    """
+
 class Stop:
     """Set by whoever no longer wants a transfer; any thread."""
 

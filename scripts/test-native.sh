@@ -8,7 +8,7 @@ BIN=$(realpath -s "${BIN:-.venv/bin}")
 export PATH=$BIN:$PATH
 # Not those that import torch, or start agents of a program's own: what they do with native code, others do too.
 TESTS=(tests/runtime/test_native.py
-    tests/runtime/memory/test_{transfers,sockets,lifetimes,falling_back,stress}.py)
+    tests/runtime/memory/test_{transfers,sockets,lifetimes,falling_back,stress,zero_copy}.py)
 
 # A package like src/milkweed, with the modules of build folder $1 in place of the installed ones.
 shadow() {

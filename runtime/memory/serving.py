@@ -20,7 +20,7 @@ from .broadcast.sealing import Opener, Sealer
 from .outcomes import DONE
 from .protocol import CODE_BYTES, HELLO_BYTES, NONCE_BYTES, REQUEST_BYTES, Request, Session, nonce_of
 from .regions import Region, Regions
-from .streams import receive, receive_into, send, tune
+from .streams import Offering, receive, receive_into, send, tune
 
 __all__ = ["Server", "Talks"]
 
@@ -123,11 +123,11 @@ class Server:
         self._places.release()
 
     def _answer_all(self, sock: socket.socket, session: Session) -> None:
-        number = 0
+        number, offering = 0, Offering(sock)
         while True:
             request = receive(sock, REQUEST_BYTES)
             number += 1
-            if self._answer(sock, session, request, number):
+            if self._answer(sock, offering, session, request, number):
                 return
 
     def _greet(self, sock: socket.socket) -> Session:
@@ -140,7 +140,9 @@ class Server:
             raise ProtocolError("protocol_error", "a peer does not know this mesh's secret", "See who it is.")
         return session
 
-    def _answer(self, sock: socket.socket, session: Session, data: bytes, number: int) -> bool:
+    def _answer(
+        self, sock: socket.socket, offering: Offering, session: Session, data: bytes, number: int
+    ) -> bool:
         """Whether nothing follows it."""
         request = session.read_request(data, number)
         region = self._regions.enter(request.slot, request.generation)
@@ -149,7 +151,7 @@ class Server:
             return False
         try:
             if not request.talk:
-                self._move(sock, session, data, number, request, region)
+                self._move(sock, offering, session, data, number, request, region)
                 return False
         finally:
             self._regions.leave(region)
@@ -167,6 +169,7 @@ class Server:
     def _move(
         self,
         sock: socket.socket,
+        offering: Offering,
         session: Session,
         data: bytes,
         number: int,
@@ -188,7 +191,7 @@ class Server:
                 receive_into(sock, view, idle=_PROGRESS_S)
                 send(sock, session.reply(DONE, number, region.key), idle=_PROGRESS_S)
             else:
-                send(sock, granted, view, idle=_PROGRESS_S)
+                offering.send(granted, view, idle=_PROGRESS_S)
 
 
 def _may_ask(sock: socket.socket) -> bool:

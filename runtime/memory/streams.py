@@ -8,9 +8,10 @@ import socket
 
 from .. import _native_memory as native
 
-__all__ = ["receive", "receive_into", "send", "tune"]
+__all__ = ["Offering", "receive", "receive_into", "send", "tune"]
 
 _LOOK_S, _LOOKS = 1, 4  # a host that is gone without a word is noticed after so many seconds
+_LEAST_SHARED = 1024 * 1024
 _UNTAKEN_MS = 20_000  # a process that is stopped takes nothing either, and may go on
 
 
@@ -64,6 +65,29 @@ def send(
     size = 0 if view is None else view.nbytes
     address = native.address_of(view) if view is not None and size else 0
     _raise_for(*native.send(sock.fileno(), head, address, size, idle, deadline))
+
+
+class Offering:
+    """Sends regions on one connection: over TCP from the memory itself, where kernel and device can."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+        self.verdict = native.IS_COPIED if sock.family == socket.AF_UNIX else native.UNTRIED
+
+    def send(self, head: bytes, view: memoryview, *, idle: float, deadline: float = math.inf) -> None:
+        """Sends both; the memory is in use until it returns or raises.
+
+        Raises:
+            ConnectionError: the peer is gone. TimeoutError. The connection is then of no further use.
+        """
+        if view.nbytes < _LEAST_SHARED or self.verdict == native.IS_COPIED:
+            send(self._sock, head, view, idle=idle, deadline=deadline)
+            return
+        send(self._sock, head, idle=idle, deadline=deadline)
+        status, number, self.verdict = native.send_from(
+            self._sock.fileno(), native.address_of(view), view.nbytes, self.verdict, idle, deadline
+        )
+        _raise_for(status, number)
 
 
 def _raise_for(status: int, number: int) -> None:

@@ -513,6 +513,7 @@ NB_MODULE(_native_memory, module) {
         .def("close", &Peer::close);
 
     add_streams(module);
+    add_zero_copy(module);
 
     auto constant = [&](const char *name, int value) { module.attr(name) = nb::int_(value); };
     constant("DONE", DONE);

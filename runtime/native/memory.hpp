@@ -19,4 +19,8 @@ inline double now() {
     return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Waits until a socket can be used for `events`; its peer must do something within `idle` seconds.
+Outcome wait_for(int fd, short events, double idle, double deadline);
+
 void add_streams(nb::module_ &module);
+void add_zero_copy(nb::module_ &module);

@@ -13,11 +13,6 @@
 
 using namespace nb::literals;
 
-namespace {
-
-constexpr size_t PIECE = size_t{4} << 20; // of one call: it ends now and then
-
-// Waits until the socket can be used; the peer must do something within `idle` seconds.
 Outcome wait_for(int fd, short events, double idle, double deadline) {
     for (;;) {
         const double left = std::min(idle, deadline - now());
@@ -33,6 +28,10 @@ Outcome wait_for(int fd, short events, double idle, double deadline) {
             return {FAILED, errno};
     }
 }
+
+namespace {
+
+constexpr size_t PIECE = size_t{4} << 20; // of one call: it ends now and then
 
 template <typename Call> Outcome whole(int fd, short events, size_t length, double idle, double deadline, Call call) {
     for (size_t at = 0; at < length;) {

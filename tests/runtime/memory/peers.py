@@ -7,6 +7,7 @@ import fcntl
 import multiprocessing
 import os
 import pickle
+import resource
 import signal
 import socket
 import struct
@@ -204,13 +205,23 @@ def forked_reads(buffer: RDMABuffer) -> bytes:
 
 def without_ptrace() -> None:
     """Loses the right to look into processes that have more rights than it, or that are not dumpable."""
+    _without_capability(19)
+
+
+def without_pinning() -> None:
+    """May have no page of its memory pinned."""
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+    _without_capability(14)
+
+
+def _without_capability(number: int) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     header = struct.pack("Ii", 0x20080522, 0)
     data = bytearray(24)
     assert libc.capget(header, (ctypes.c_char * 24).from_buffer(data)) == 0
     words = list(struct.unpack("6I", data))
     for at in (0, 1, 2):  # effective, permitted, inheritable
-        words[at] &= ~(1 << 19)
+        words[at] &= ~(1 << number)
     assert libc.capset(header, struct.pack("6I", *words)) == 0
 
 
