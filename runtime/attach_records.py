@@ -36,7 +36,8 @@ class AttachPlace:
     """A mesh as its controllers see it: its keeper's socket, and all its hosts in their order.
 
     `here` is the number of the host that the controller runs on, and `run` the run that it is; None and
-    empty where it was not started by the mesh.
+    empty where it was not started by the mesh. `secret_file`: what its processes know, where this program
+    does not know it already.
     """
 
     mesh: str
@@ -44,6 +45,7 @@ class AttachPlace:
     hosts: tuple[AttachedHost, ...]
     here: int | None = None
     run: str = ""
+    secret_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

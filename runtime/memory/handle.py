@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..errors import InvalidArgument
+from ..mesh_secret import NO_MESH
 
 __all__ = ["KEY_BYTES", "READ", "WRITE", "Handle", "Machine", "Owner", "span"]
 
@@ -16,12 +17,32 @@ KEY_BYTES = 16
 class Machine:
     """What processes of one host have in common: the boot of its kernel, the namespaces of pids and network.
 
-    Simulated hosts with a network of their own count as machines of their own.
+    Simulated hosts with a network of their own count as machines of their own; `simulated` is a process on
+    one that may be such. One that is on none is on the machine that all of them are simulated by.
     """
 
     boot: str
     pids: int
     network: int
+    simulated: bool = False
+
+    def shares_memory(self, other: Machine) -> bool:
+        """Whether a process here may see the other's as one of its own host."""
+        return (self.boot, self.pids) == (other.boot, other.pids) and (
+            self.network == other.network or not (self.simulated and other.simulated)
+        )
+
+    def shares_network(self, other: Machine) -> bool:
+        """Names of abstract sockets belong to a network namespace."""
+        return (self.boot, self.network) == (other.boot, other.network)
+
+    def is_cut_off(self, other: Machine) -> bool:
+        """Whether one of both is outside the network of simulated hosts, and the other in it."""
+        return (
+            (self.boot, self.pids) == (other.boot, other.pids)
+            and self.network != other.network
+            and self.simulated != other.simulated
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +51,7 @@ class Owner:
 
     `token` is random and names the process for ever. `table_fd` is its table's descriptor there; `unix` the
     name of its abstract socket; `tcp` address and port, None where it offers nothing to other machines.
+    `meshes` are those whose secret it knew when the handle was made: who asks on a socket proves one of them.
     """
 
     token: bytes
@@ -38,6 +60,7 @@ class Owner:
     table_fd: int
     unix: str
     tcp: tuple[str, int] | None = None
+    meshes: tuple[str, ...] = (NO_MESH,)
 
     def __str__(self) -> str:
         return f"process {self.pid}"

@@ -15,16 +15,22 @@ BUFFER_ADDRESS_VARIABLE = "MILKWEED_BUFFER_ADDRESS"
 """An address of this host at which others are offered buffers, in place of the host's own; any, if set."""
 
 
-def machine() -> Machine:
+def machine(env: Mapping[str, str] = os.environ) -> Machine:
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         boot = file.read().strip()
-    return Machine(boot, os.stat("/proc/self/ns/pid").st_ino, os.stat("/proc/self/ns/net").st_ino)
+    pids, network = (os.stat(f"/proc/self/ns/{kind}").st_ino for kind in ("pid", "net"))
+    return Machine(boot, pids, network, _host_address(env) is not None)
 
 
 def listen_address(env: Mapping[str, str] = os.environ) -> str | None:
     """None where no other host can reach this one: nothing listens then."""
     if (wanted := env.get(BUFFER_ADDRESS_VARIABLE)) is not None:
         return wanted or None
+    return _host_address(env)
+
+
+def _host_address(env: Mapping[str, str]) -> str | None:
+    """That of this process's host, where it is one that others can come to."""
     address = env.get(ADDRESS_VARIABLE, "")
     try:
         return None if not address or ipaddress.ip_address(address).is_loopback else address

@@ -10,12 +10,13 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from secrets import token_hex
 from typing import Any, TypeVar
 
 from .. import _native_memory as native
 from ..errors import Conflict, MilkweedError, Unavailable
-from ..mesh_secret import mesh_secret
+from ..mesh_secret import MeshSecrets
 from ..node import Future, Node
 from .broadcast import Broadcasting, Desk, Line, Outcome, Receiver, lead, open_line
 from .choosing import Transport
@@ -70,18 +71,18 @@ class Memory:
         self._node = here
         self._lock = threading.Lock()
         self._machine = machine()
-        self._secret = mesh_secret()
+        self._secrets = here.part(MeshSecrets, MeshSecrets.of_process)
         self.regions = Regions()
         self.desk = Desk(self)
-        self._server = Server(self.regions, self._secret, self.desk)
+        self._server = Server(self.regions, self._secrets, self.desk)
         self._owner: Owner | None = None
         peers = Peers(self._machine, self.regions.token)
         providers: tuple[Provider, ...] = (
             SameProcess(self.regions),
             SameHost("shared", peers),
             SameHost("process_vm", peers),
-            Sockets("unix", self._machine, self._secret),
-            Sockets("tcp", self._machine, self._secret),
+            Sockets("unix", self._machine, self._secrets),
+            Sockets("tcp", self._machine, self._secrets),
         )
         self._providers = {provider.name: provider for provider in providers}
         self._routes: OrderedDict[tuple[bytes, bool, str | None], Route] = OrderedDict()
@@ -143,7 +144,7 @@ class Memory:
 
     async def open_line(self, handle: Handle) -> Line:
         """To talk about a region of whichever process; (what it raises: `broadcast.open_line`)."""
-        return await open_line(handle, self._secret, self._machine)
+        return await open_line(handle, self._secrets, self._machine)
 
     def broadcast(
         self,
@@ -205,6 +206,8 @@ class Memory:
         with self._lock:
             if self._owner is None:
                 self._owner = self._listening()
+            if self._owner.meshes != (known := self._secrets.names):  # it has attached since
+                self._owner = replace(self._owner, meshes=known)
             return self._owner
 
     def _listening(self) -> Owner:
@@ -219,7 +222,9 @@ class Memory:
             listener = socket.create_server((address, 0), family=family, backlog=_BACKLOG)
             tcp = listener.getsockname()[:2]
             self._server.listen(listener)
-        return Owner(self.regions.token, os.getpid(), self._machine, self.regions.fd, name, tcp)
+        return Owner(
+            self.regions.token, os.getpid(), self._machine, self.regions.fd, name, tcp, self._secrets.names
+        )
 
     def _abandon(self) -> None:
         self._server.close()

@@ -1,6 +1,6 @@
 """What is said on a socket about a region, as bytes. Pure.
 
-    asks    magic, nonce
+    asks    magic, nonce, which mesh it will prove to be of
     serves  nonce, proof of the mesh's secret
     asks    proof of the mesh's secret
     asks    request, its code by the buffer's key             } again and again
@@ -19,6 +19,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ..errors import ProtocolError
@@ -32,23 +33,25 @@ __all__ = [
     "Request",
     "Session",
     "hello",
+    "mesh_of",
     "nonce_of",
 ]
 
-_MAGIC = b"mwmem\x001\n"
+_MAGIC = b"mwmem\x002\n"
 NONCE_BYTES = 32
 CODE_BYTES = 32
 _TALK = 2
 _REQUEST = struct.Struct("!BxxxIQQQQ")
 _REPLY = struct.Struct("!BxxxiQ")
-HELLO_BYTES = len(_MAGIC) + NONCE_BYTES
+_TAG_BYTES = 16
+HELLO_BYTES = len(_MAGIC) + NONCE_BYTES + _TAG_BYTES
 REQUEST_BYTES = _REQUEST.size + CODE_BYTES
 REPLY_BYTES = _REPLY.size + CODE_BYTES
 _FORGED = "Look at who else listens or connects there."
 
 
-def hello(nonce: bytes) -> bytes:
-    return _MAGIC + nonce
+def hello(nonce: bytes, mesh: str) -> bytes:
+    return _MAGIC + nonce + _tag(mesh)
 
 
 def nonce_of(data: bytes) -> bytes:
@@ -58,7 +61,16 @@ def nonce_of(data: bytes) -> bytes:
     """
     if not data.startswith(_MAGIC):
         raise ProtocolError("protocol_error", "the peer does not speak of buffers", _FORGED)
-    return data[len(_MAGIC) :]
+    return data[len(_MAGIC) : -_TAG_BYTES]
+
+
+def mesh_of(data: bytes, known: Iterable[str]) -> str | None:
+    """Which of the meshes a hello names."""
+    return next((mesh for mesh in known if data[-_TAG_BYTES:] == _tag(mesh)), None)
+
+
+def _tag(mesh: str) -> bytes:
+    return hashlib.sha256(b"mesh" + mesh.encode()).digest()[:_TAG_BYTES]
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class Peers:
             MilkweedError: buffer_owner_lost.
         """
         owner = handle.owner
-        if owner.machine != self._machine:
+        if not self._machine.shares_memory(owner.machine):
             raise Unreachable("its owner is on another host")
         if owner.token == self._own:
             raise Unreachable("it is this process")  # which must not open its own table

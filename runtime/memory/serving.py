@@ -1,4 +1,4 @@
-"""The owner's end of sockets: its regions, for those who know the mesh's secret and a buffer's key."""
+"""The owner's end of sockets: its regions, for those who know a mesh's secret and a buffer's key."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from typing import Protocol
 
 from .. import _native_memory as native
 from ..call import peer_uid
-from ..errors import ProtocolError
+from ..errors import ProtocolError, Unavailable
+from ..mesh_secret import MeshSecrets
 from .broadcast.sealing import Opener, Sealer
 from .outcomes import DONE
-from .protocol import CODE_BYTES, HELLO_BYTES, NONCE_BYTES, REQUEST_BYTES, Request, Session, nonce_of
+from .protocol import CODE_BYTES, HELLO_BYTES, NONCE_BYTES, REQUEST_BYTES, Request, Session, mesh_of, nonce_of
 from .regions import Region, Regions
 from .streams import Offering, receive, receive_into, send, tune
 
@@ -50,9 +51,9 @@ class Talks(Protocol):
 class Server:
     """A thread for each listener, and for each peer, which wait and send without the GIL."""
 
-    def __init__(self, regions: Regions, secret: bytes, talks: Talks) -> None:
+    def __init__(self, regions: Regions, secrets: MeshSecrets, talks: Talks) -> None:
         self._regions = regions
-        self._secret = secret
+        self._secrets = secrets
         self._talks = talks
         self._listeners: list[socket.socket] = []
         self._peers: dict[socket.socket, threading.Thread] = {}
@@ -132,13 +133,24 @@ class Server:
 
     def _greet(self, sock: socket.socket) -> Session:
         deadline = time.monotonic() + _HANDSHAKE_S
-        asking = nonce_of(receive(sock, HELLO_BYTES, deadline=deadline))
+        said = receive(sock, HELLO_BYTES, deadline=deadline)
+        asking = nonce_of(said)
         serving = token_bytes(NONCE_BYTES)
-        session = Session(self._secret, self._regions.token, asking, serving)
+        session = Session(self._secret(said), self._regions.token, asking, serving)
         send(sock, serving + session.serving_proof, deadline=deadline)
         if not hmac.compare_digest(receive(sock, CODE_BYTES, deadline=deadline), session.asking_proof):
             raise ProtocolError("protocol_error", "a peer does not know this mesh's secret", "See who it is.")
         return session
+
+    def _secret(self, said: bytes) -> bytes:
+        """That of the mesh which a hello names; where it is not ours we prove nothing, as the peer sees."""
+        mesh = mesh_of(said, self._secrets.names)
+        try:
+            found = None if mesh is None else self._secrets.of(mesh)
+        except Unavailable as error:
+            logger.warning("%s", error)
+            found = None
+        return token_bytes(NONCE_BYTES) if found is None else found
 
     def _answer(
         self, sock: socket.socket, offering: Offering, session: Session, data: bytes, number: int

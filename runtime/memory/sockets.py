@@ -17,13 +17,15 @@ from typing import Literal
 from .. import _native_memory as native
 from ..call import peer_uid
 from ..errors import MilkweedError, ProtocolError
+from ..mesh_secret import MeshSecrets
+from .common_mesh import common_mesh
 from .handle import Handle, Machine, Owner
 from .outcomes import DONE, error_of
 from .protocol import CODE_BYTES, NONCE_BYTES, REPLY_BYTES, Request, Session, hello
 from .providers import Job, Line, Unreachable
 from .streams import receive, receive_into, send, tune
 
-__all__ = ["Sockets", "shares_network"]
+__all__ = ["Sockets"]
 
 _CONNECT_S = 5.0
 _RETRY_S = 0.005
@@ -38,23 +40,27 @@ class Sockets:
 
     at_hand = False
 
-    def __init__(self, name: Literal["unix", "tcp"], machine: Machine, secret: bytes) -> None:
+    def __init__(self, name: Literal["unix", "tcp"], machine: Machine, secrets: MeshSecrets) -> None:
         self.name = name
         self._machine = machine
-        self._secret = secret
+        self._secrets = secrets
         self._lock = threading.Lock()
         self._lines: OrderedDict[bytes, _Streams] = OrderedDict()
 
     def reach(self, handle: Handle) -> Line:
         owner = handle.owner
-        if self.name == "unix" and not shares_network(owner.machine, self._machine):
+        if self.name == "unix" and not self._machine.shares_network(owner.machine):
             raise Unreachable("its owner is on another host")
+        if self.name == "tcp" and self._machine.is_cut_off(owner.machine):
+            raise Unreachable("no way leads into the network of simulated hosts, or out of it")
         if self.name == "tcp" and owner.tcp is None:
             raise Unreachable("its owner listens on no address")
+        mesh, secret = common_mesh(owner, self._secrets)
         with self._lock:
             line = self._lines.get(owner.token)
             if line is None:
-                line = self._lines[owner.token] = _Streams(self.name, owner, self._secret, self._forget)
+                line = _Streams(self.name, owner, mesh, secret, self._forget)
+                self._lines[owner.token] = line
                 if len(self._lines) > _OWNERS_KEPT:
                     self._lines.popitem(last=False)[1].end()
             return line
@@ -69,11 +75,6 @@ class Sockets:
     def close(self) -> None:
         for line in tuple(self._lines.values()):
             line.close()
-
-
-def shares_network(one: Machine, other: Machine) -> bool:
-    """Names of abstract sockets belong to a network namespace."""
-    return (one.boot, one.network) == (other.boot, other.network)
 
 
 def _connect(sock: socket.socket, address: tuple[str, int] | str, deadline: float) -> None:
@@ -93,9 +94,12 @@ class _Streams:
 
     quick = 0
 
-    def __init__(self, name: str, owner: Owner, secret: bytes, forget: Callable[[_Streams], None]) -> None:
+    def __init__(
+        self, name: str, owner: Owner, mesh: str, secret: bytes, forget: Callable[[_Streams], None]
+    ) -> None:
         self.owner = owner
         self._name = name
+        self._mesh = mesh
         self._secret = secret
         self._forget = forget
         self._lock = threading.Lock()
@@ -150,7 +154,7 @@ class _Streams:
             connection = self._idle.pop() if self._idle else None
         is_new = connection is None
         if connection is None:
-            connection = _Connection(self._connected(job), self.owner, self._secret, job)
+            connection = _Connection(self._connected(job), self.owner, self._mesh, self._secret, job)
         try:
             if not is_new:
                 connection.begin(job)
@@ -206,7 +210,7 @@ class _Streams:
 class _Connection:
     """To one owner; of one transfer at a time."""
 
-    def __init__(self, sock: socket.socket, owner: Owner, secret: bytes, job: Job) -> None:
+    def __init__(self, sock: socket.socket, owner: Owner, mesh: str, secret: bytes, job: Job) -> None:
         self.is_broken = False
         self._sock = sock
         self._number = 0
@@ -214,14 +218,14 @@ class _Connection:
         self._job: Job | None = None
         self.begin(job)  # an owner that is stopped does not greet, and whoever waits for it may leave
         try:
-            self._session = self._greeted(owner, secret, job)
+            self._session = self._greeted(owner, mesh, secret, job)
         except BaseException:
             sock.close()
             raise
 
-    def _greeted(self, owner: Owner, secret: bytes, job: Job) -> Session:
+    def _greeted(self, owner: Owner, mesh: str, secret: bytes, job: Job) -> Session:
         asking = token_bytes(NONCE_BYTES)
-        send(self._sock, hello(asking), deadline=job.deadline)
+        send(self._sock, hello(asking, mesh), deadline=job.deadline)
         answer = receive(self._sock, NONCE_BYTES + CODE_BYTES, deadline=job.deadline)
         session = Session(secret, owner.token, asking, answer[:NONCE_BYTES])
         if not hmac.compare_digest(answer[NONCE_BYTES:], session.serving_proof):

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 from ..attach_records import ATTACH_VARIABLE, AttachedHost, AttachPlace, decode_attach_place
 from ..errors import Conflict, NotFound
 from ..extent import Extent
+from ..mesh_secret import MeshSecrets
 from ..node import node
 from ..proc.main import place
 from ..region import Region
@@ -67,6 +69,8 @@ def attach(mesh: str | None = None) -> HostMesh:
         )
     found = own if own is not None and (mesh is None or _is_called(own, mesh)) else _look_up(str(mesh))
     node().part(Attachments, Attachments).add(found)
+    if found.secret_file:
+        node().part(MeshSecrets, MeshSecrets.of_process).learn(found.mesh, Path(found.secret_file))
     hosts = [HostRef(one.name, one.socket) for one in found.hosts]
     return HostMesh(Region.of(Extent(hosts=len(hosts))), hosts)
 
@@ -96,4 +100,4 @@ def _look_up(mesh: str) -> AttachPlace:
         raise Conflict("mesh_not_ready", f"the hosts of {view.mesh} are starting", "Attach in a moment.")
     paths = places.mesh(view.mesh)
     hosts = tuple(AttachedHost(one.name, str(paths.host_socket(one.host))) for one in view.hosts)
-    return AttachPlace(view.mesh, str(paths.keeper_socket), hosts)
+    return AttachPlace(view.mesh, str(paths.keeper_socket), hosts, secret_file=str(paths.secret))

@@ -6,7 +6,7 @@ import pytest
 
 from milkweed.runtime.errors import Unavailable
 from milkweed.runtime.memory.here import listen_address
-from milkweed.runtime.mesh_secret import make_secret, mesh_secret
+from milkweed.runtime.mesh_secret import MeshSecrets, make_secret, mesh_secret
 
 
 def test_a_secret_is_made_once_and_for_its_user_only(tmp_path: Path) -> None:
@@ -25,6 +25,29 @@ def test_a_process_of_a_mesh_has_its_secret_and_others_have_none(tmp_path: Path)
     assert mesh_secret({}) == b""
     with pytest.raises(Unavailable, match="cannot read"):
         mesh_secret({"MILKWEED_SECRET_FILE": str(tmp_path / "gone")})
+
+
+def test_a_process_knows_the_secrets_of_its_own_mesh_and_of_those_it_attached_to(tmp_path: Path) -> None:
+    one, two = make_secret(tmp_path / "one"), make_secret(tmp_path / "two")
+    secrets = MeshSecrets({"MILKWEED_MESH": "mesh-one", "MILKWEED_SECRET_FILE": str(one)})
+    assert secrets.names == ("mesh-one",)
+    assert secrets.of("mesh-one") == one.read_bytes()
+    secrets.learn("mesh-two", two)
+    secrets.learn("mesh-one", two)  # its own stays
+    assert secrets.names == ("mesh-two", "mesh-one")
+    assert [secrets.of(mesh) for mesh in secrets.names] == [two.read_bytes(), one.read_bytes()]
+    assert secrets.of("") is None
+
+
+def test_a_process_of_no_mesh_has_an_empty_secret_beside_those_it_learns(tmp_path: Path) -> None:
+    secrets = MeshSecrets({"MILKWEED_MESH": "its own host"})
+    assert (secrets.names, secrets.of("")) == (("",), b"")
+    secrets.learn("mesh-one", tmp_path / "one")
+    with pytest.raises(Unavailable, match="directory_unusable: cannot read"):
+        secrets.of("mesh-one")
+    make_secret(tmp_path / "one")
+    assert secrets.of("mesh-one") == (tmp_path / "one").read_bytes()
+    assert secrets.names == ("mesh-one", "")
 
 
 @pytest.mark.parametrize(

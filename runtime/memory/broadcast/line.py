@@ -11,10 +11,12 @@ from secrets import token_bytes
 
 from ...call import peer_uid
 from ...errors import MilkweedError, ProtocolError, Unavailable
+from ...mesh_secret import MeshSecrets
+from ..common_mesh import common_mesh
 from ..handle import Handle, Machine, Owner
 from ..outcomes import DONE, error_of
 from ..protocol import CODE_BYTES, NONCE_BYTES, REPLY_BYTES, Request, Session, hello
-from ..sockets import shares_network
+from ..providers import Unreachable
 from ..streams import tune
 from .messages import Message, pack, unpack
 from .sealing import HEAD_BYTES, Opener, Sealer
@@ -67,18 +69,24 @@ async def taken_over(sock: socket.socket, sealer: Sealer, opener: Opener) -> Lin
     return Line(*await asyncio.open_connection(sock=sock), sealer, opener)
 
 
-async def open_line(handle: Handle, secret: bytes, here: Machine) -> Line:
+async def open_line(handle: Handle, secrets: MeshSecrets, here: Machine) -> Line:
     """
     Raises:
         Unavailable: buffer_owner_lost, transport_unusable.
         ProtocolError: what listens there is not the owner, or is of another mesh.
         MilkweedError: what is wrong with the buffer.
     """
+    try:
+        mesh, secret = common_mesh(handle.owner, secrets)
+    except Unreachable as why:
+        raise Unavailable(
+            "transport_unusable", f"{handle.owner}: {why.reason}", "Look at which meshes both are of."
+        ) from None
     sock = await _connected(handle.owner, here)
     writer = None
     try:
         reader, writer = await asyncio.open_connection(sock=sock)
-        return Line(reader, writer, *await _begun(reader, writer, handle, secret))
+        return Line(reader, writer, *await _begun(reader, writer, handle, mesh, secret))
     except BaseException as error:
         if writer is not None:
             writer.transport.abort()
@@ -90,7 +98,7 @@ async def open_line(handle: Handle, secret: bytes, here: Machine) -> Line:
 
 
 async def _connected(owner: Owner, here: Machine) -> socket.socket:
-    is_unix = shares_network(owner.machine, here)
+    is_unix = here.shares_network(owner.machine)
     if not is_unix and owner.tcp is None:
         raise Unavailable(
             "transport_unusable",
@@ -141,10 +149,10 @@ async def _connect_unix(sock: socket.socket, name: str) -> None:
 
 
 async def _begun(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle, secret: bytes
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, handle: Handle, mesh: str, secret: bytes
 ) -> tuple[Sealer, Opener]:
     asking = token_bytes(NONCE_BYTES)
-    writer.write(hello(asking))
+    writer.write(hello(asking, mesh))
     answer = await reader.readexactly(NONCE_BYTES + CODE_BYTES)
     session = Session(secret, handle.owner.token, asking, answer[:NONCE_BYTES])
     if not hmac.compare_digest(answer[NONCE_BYTES:], session.serving_proof):

@@ -23,6 +23,7 @@ import numpy as np
 
 from milkweed.runtime import Future, RDMABuffer
 from milkweed.runtime.memory.memory import Memory
+from milkweed.runtime.mesh_secret import MeshSecrets
 from milkweed.runtime.node import node
 
 __all__ = ["DEADLINE_S", "Peer", "filled", "open_peer", "pattern"]
@@ -201,6 +202,11 @@ def forked_reads(buffer: RDMABuffer) -> bytes:
     """What a forked child of this process reads of a buffer that is this process's own."""
     with multiprocessing.get_context("fork").Pool(1) as pool:
         return pool.apply(read, (buffer,))
+
+
+def learn(mesh: str, file: Path) -> None:
+    """As a program does that attaches to a mesh."""
+    node().part(MeshSecrets, MeshSecrets.of_process).learn(mesh, file)
 
 
 def without_ptrace() -> None:

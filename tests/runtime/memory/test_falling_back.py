@@ -54,7 +54,7 @@ def test_the_owner_itself_copies(mortal: Peer) -> None:
 
 def test_another_host_is_reached_over_tcp_only(mortal: Peer) -> None:
     buffer = mortal.call(peers.filled, 1, 5000)
-    object.__setattr__(buffer.handle.owner.machine, "network", 1)
+    object.__setattr__(buffer.handle.owner.machine, "boot", "another")
     assert buffer.transport.name == "tcp"
     assert peers.read(buffer) == pattern(1, 5000).tobytes()
     assert buffer.transport.passed_over["process_vm"] == "its owner is on another host"

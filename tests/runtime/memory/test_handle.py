@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milkweed.runtime.errors import InvalidArgument
-from milkweed.runtime.memory.handle import span
+from milkweed.runtime.memory.handle import Machine, span
 
 
 def test_without_a_length_a_read_moves_what_follows_and_a_write_what_is_here() -> None:
@@ -25,3 +25,30 @@ def test_what_is_moved_lies_within_both_ends_or_is_refused(write: bool, data: st
             span(size, local, offset, length, write=write)
     else:
         assert span(size, local, offset, length, write=write) == wanted
+
+
+OUTSIDE = Machine("boot", 1, 1)
+ONE, OTHER = Machine("boot", 1, 2, simulated=True), Machine("boot", 1, 3, simulated=True)
+
+
+def test_simulated_hosts_are_machines_of_their_own_to_each_other_only() -> None:
+    assert not ONE.shares_memory(OTHER)
+    assert not ONE.shares_network(OTHER)
+    assert ONE.shares_memory(Machine("boot", 1, 2, simulated=True))
+    for host in (ONE, OTHER):
+        assert host.shares_memory(OUTSIDE)
+        assert OUTSIDE.shares_memory(host)
+        assert not OUTSIDE.shares_network(host)
+
+
+def test_no_way_leads_from_outside_into_the_network_of_simulated_hosts() -> None:
+    assert OUTSIDE.is_cut_off(ONE)
+    assert ONE.is_cut_off(OUTSIDE)
+    assert not ONE.is_cut_off(OTHER)
+    assert not OUTSIDE.is_cut_off(Machine("boot", 1, 1, simulated=True))
+
+
+@pytest.mark.parametrize("other", [Machine("other", 1, 1), Machine("boot", 2, 1), Machine("boot", 2, 2)])
+def test_another_boot_or_container_is_another_host(other: Machine) -> None:
+    assert not OUTSIDE.shares_memory(other)
+    assert not OUTSIDE.is_cut_off(other)

@@ -12,6 +12,7 @@ from milkweed.runtime.memory.protocol import (
     Request,
     Session,
     hello,
+    mesh_of,
     nonce_of,
 )
 
@@ -81,6 +82,14 @@ def test_a_reply_counts_only_from_who_knows_the_key(status: int) -> None:
 
 
 def test_a_peer_that_speaks_of_something_else_is_refused() -> None:
-    assert nonce_of(hello(b"n" * 32)) == b"n" * 32
+    assert nonce_of(hello(b"n" * 32, "mesh-a")) == b"n" * 32
     with pytest.raises(ProtocolError, match="does not speak"):
         nonce_of(b"GET / HTTP/1.1\r\n".ljust(HELLO_BYTES))
+
+
+def test_a_hello_names_its_mesh_to_those_who_know_it() -> None:
+    data = hello(b"n" * 32, "mesh-a")
+    assert mesh_of(data, ("mesh-b", "mesh-a", "")) == "mesh-a"
+    assert mesh_of(data, ("mesh-b", "")) is None
+    assert mesh_of(hello(b"n" * 32, ""), ("mesh-b", "")) == ""
+    assert b"mesh-a" not in data

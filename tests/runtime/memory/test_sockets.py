@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import socket
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from secrets import token_bytes
 
@@ -16,12 +16,14 @@ from milkweed.runtime import RDMABuffer
 from milkweed.runtime.errors import MilkweedError, ProtocolError, Unavailable
 from milkweed.runtime.memory.protocol import (
     CODE_BYTES,
+    HELLO_BYTES,
     NONCE_BYTES,
     REPLY_BYTES,
     REQUEST_BYTES,
     Request,
     Session,
     hello,
+    nonce_of,
 )
 from milkweed.runtime.mesh_secret import make_secret
 from tests.runtime.memory import peers
@@ -48,7 +50,7 @@ def exactly(sock: socket.socket, count: int) -> bytes:
 
 def greeted(sock: socket.socket, buffer: RDMABuffer, secret: bytes = b"") -> Session:
     mine = token_bytes(NONCE_BYTES)
-    sock.sendall(hello(mine))
+    sock.sendall(hello(mine, ""))
     answer = exactly(sock, NONCE_BYTES + CODE_BYTES)
     session = Session(secret, buffer.handle.owner.token, mine, answer[:NONCE_BYTES])
     sock.sendall(session.asking_proof)
@@ -118,6 +120,53 @@ def test_what_does_not_know_the_meshs_secret_is_told_nothing(tmp_path: Path) -> 
             assert member.call(peers.read, buffer.over("unix")) == pattern(1, 1000).tobytes()
 
 
+def member(mesh: str, secret: Path, **env: str) -> AbstractContextManager[Peer]:
+    """A process that was started on a mesh."""
+    return open_peer(MILKWEED_MESH=mesh, MILKWEED_SECRET_FILE=str(secret), **env)
+
+
+@pytest.mark.parametrize("transport", ["unix", "tcp"])
+def test_who_is_attached_to_two_meshes_proves_to_each_that_it_is_of_it(
+    tmp_path: Path, transport: str
+) -> None:
+    files = {mesh: make_secret(tmp_path / mesh) for mesh in ("mesh-a", "mesh-b")}
+    address = {"MILKWEED_BUFFER_ADDRESS": "127.0.0.1"}
+    with (
+        member("mesh-a", files["mesh-a"], **address) as one,
+        member("mesh-b", files["mesh-b"], **address) as two,
+        open_peer(**address) as guest,
+    ):
+        theirs = [peer.call(peers.filled, at, 5000).over(transport) for at, peer in enumerate((one, two))]
+        with pytest.raises(Unavailable, match=rf"transport_unusable.*{transport}: .*attach\('mesh-a'\)"):
+            guest.call(peers.read, theirs[0])
+        with pytest.raises(Unavailable, match="mesh-a"):
+            two.call(peers.read, theirs[0])
+        before = guest.call(peers.filled, 5, 5000).over(transport)
+        for mesh, file in files.items():
+            guest.call(peers.learn, mesh, file)
+        assert [guest.call(peers.read, buffer) for buffer in theirs] == [
+            pattern(at, 5000).tobytes() for at in range(2)
+        ]
+        after = guest.call(peers.filled, 6, 5000).over(transport)
+        assert after.handle.owner.meshes == ("mesh-b", "mesh-a", "")
+        for peer in (one, two):
+            with pytest.raises(Unavailable, match="its owner is of no mesh"):  # when that handle was made
+                peer.call(peers.read, before)
+            assert peer.call(peers.read, after) == pattern(6, 5000).tobytes()
+        assert peers.read(after) == pattern(6, 5000).tobytes()  # of no mesh, as its owner is too
+
+
+def test_a_secret_that_cannot_be_read_is_said(owner: Peer, tmp_path: Path) -> None:
+    with member("mesh-a", make_secret(tmp_path / "a")) as one, open_peer() as guest:
+        buffer = one.call(peers.filled, 1, 5000).over("unix")
+        guest.call(peers.learn, "mesh-a", tmp_path / "gone")
+        with pytest.raises(Unavailable, match=r"transport_unusable.*cannot read .*gone"):
+            guest.call(peers.read, buffer)
+        theirs = guest.call(peers.filled, 2, 5000).over("unix")
+        with pytest.raises(ProtocolError, match="of another mesh"):
+            one.call(peers.read, theirs)
+
+
 def test_neither_secret_nor_key_is_ever_sent() -> None:
     secret, nonces, key = b"the secret", (b"a" * 32, b"b" * 32), b"k" * 16
     session = Session(secret, b"t" * 16, *nonces)
@@ -137,7 +186,7 @@ def impostor(serve: Serve) -> tuple[socket.socket, Callable[[], None]]:
         with suppress(OSError, EOFError):
             sock, _ = listener.accept()
             with sock:
-                serve(sock, exactly(sock, 40)[-NONCE_BYTES:])
+                serve(sock, nonce_of(exactly(sock, HELLO_BYTES)))
 
     return listener, run
 
