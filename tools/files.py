@@ -14,11 +14,12 @@ from pydantic import Field
 from ..runtime.errors import InvalidArgument, MilkweedError
 from ..runtime.fetching import Fetched
 from ..runtime.file_records import FileDigest, FileEntry, FileListing, FileText
-from ..runtime.mesh import format_ranks, parse_ranges
+from ..runtime.mesh import format_ranks
 from ..runtime.names import printable, quoted
 from .arguments import Hosts, MeshId, Why
 from .registry import Call, Text, tool
 from .results import FetchResult
+from .selection import select_hosts
 from .verdicts import clean
 from .words import clip, size_in_words
 
@@ -129,10 +130,7 @@ def _skipped(one: Fetched) -> str:
 
 async def _choose(mesh: Mesh, text: str | None) -> tuple[int, ...]:
     """Hosts that a selection names, sorted."""
-    count = (await mesh.view()).spec.hosts
-    if text is None or text.strip() in ("", "all"):
-        return tuple(range(count))
-    return parse_ranges(text.strip().removeprefix("hosts="), count, "host")
+    return select_hosts(text, (await mesh.view()).spec.hosts)
 
 
 def _check_destination(destination: str) -> str:

@@ -16,6 +16,7 @@ from ..runtime.mesh import format_ranks
 from ..runtime.names import quoted
 from ..runtime.records import HostView, MeshSpec, MeshView
 from .arguments import MeshId, Why
+from .checking import check_mesh
 from .job_outcome import describe_job_item
 from .outcome import describe_item
 from .proc_outcome import describe_procs
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "allocate_mesh",
+    "check_mesh",
     "extend_lease",
     "list_meshes",
     "list_schedulers",

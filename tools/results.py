@@ -16,6 +16,9 @@ from ..runtime.records import HostState, MeshState, RunState
 
 __all__ = [
     "RESULT_BYTES",
+    "CheckResult",
+    "CheckedHosts",
+    "CheckedLinks",
     "FailureGroup",
     "FetchResult",
     "FirstFailure",
@@ -177,6 +180,38 @@ class MeshStatus(MeshResult):
         default=[], description="of controllers: how many, and which of them are busy, stuck or silent"
     )
     events: list[str] = Field(default=[], description="newest last; at most 10")
+
+
+class CheckedHosts(_Item):
+    hosts: str = Field(description="those that are alike share an entry")
+    verdict: str = Field(description="ok, or what is wrong, the worst first")
+    next: str = Field(default="", description="what mends the first of it")
+    rdma: str = Field(default="", description="ports with their state")
+    ucx: str = Field(default="", description="version of the loader's UCX, or why there is none")
+    memlock: str = Field(default="", description="soft limit of memory that may be locked")
+    shm_free: str = Field(default="", description="in /dev/shm, the least of these hosts")
+
+
+class CheckedLinks(_Item):
+    links: str = Field(description='"0<-1": host 0 reads from host 1')
+    transport: str = Field(description="that was really used")
+    gb_per_s: str = Field(description="of one-sided reads; of several links lowest to highest")
+    not_used: str = Field(default="", description="better ways, and why they were passed over")
+
+
+class CheckResult(Result):
+    mesh: str
+    verdict: str = Field(description="ok, or the hosts that something is wrong with")
+    host_list: list[CheckedHosts] = Field(description="the worst first")
+    links: list[CheckedLinks] = []
+    more: int = Field(default=0, description="entries left out")
+    next: str = ""
+
+    def summary(self) -> str:
+        lines = [f"{self.mesh}: {self.verdict}"]
+        lines += [f"hosts {item.hosts}: {item.verdict}" for item in self.host_list[:1] if item.next]
+        lines += ["; ".join(f"{item.links} {item.transport} {item.gb_per_s} GB/s" for item in self.links)]
+        return "\n".join(_cut(line) for line in lines if line)
 
 
 class ReleaseResult(Result):

@@ -1,4 +1,4 @@
-"""Which ranks of a run a call means, and where it reads on: pure functions."""
+"""Which hosts, and which ranks of a run a call means, and where it reads on: pure functions."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..runtime.errors import InvalidArgument, NotFound
 from ..runtime.mesh import Extent, format_ranks, parse_ranges, parse_selection
 from ..runtime.records import RunView
 
-__all__ = ["format_cursor", "parse_cursor", "select_ranks"]
+__all__ = ["format_cursor", "parse_cursor", "select_hosts", "select_ranks"]
 
 CURSOR_MAX = 800
 _GROUP = re.compile(r"([0-9,-]+)@(\d{1,18})")
@@ -43,6 +43,17 @@ def select_ranks(text: str | None, view: RunView) -> tuple[int, ...]:
             f"It has ranks {format_ranks(known)}.",
         )
     return found
+
+
+def select_hosts(text: str | None, count: int) -> tuple[int, ...]:
+    """Hosts that a selection names among so many, sorted.
+
+    Raises:
+        InvalidArgument: no selection. NotFound: host_not_found.
+    """
+    if text is None or text.strip() in ("", "all"):
+        return tuple(range(count))
+    return parse_ranges(text.strip().removeprefix("hosts="), count, "host")
 
 
 def format_cursor(offsets: Mapping[int, int]) -> str:

@@ -11,11 +11,13 @@ import anyio.to_thread
 
 from ..actor import Actor
 from ..call import Session
+from ..checking import MeshCheck
 from ..errors import Conflict, MilkweedError, NotFound, Unavailable
 from ..fetching import Fetched, Report, fetch
 from ..file_records import FileChunk, FileDigest, FileListing, FileText
 from ..index import Index, MeshEvent
 from ..job_records import JobRequest, JobStatus, JobView
+from ..keeper.checks import Checks
 from ..keeper.mesh_keeper import MeshKeeper, Released
 from ..keeper.reader import Reader, choose_ranks, read_from_disk
 from ..keeper.replica_control import ReplicaControl
@@ -32,6 +34,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 CALL_S = 30.0
+_CHECK_S = 42.0
 
 
 class Keepers(Protocol):
@@ -302,6 +305,14 @@ class Mesh:
             return await self._look(Reader, Reader.procs)
         except Conflict:
             return ()
+
+    async def check(self, *, hosts: Sequence[int] | None = None) -> MeshCheck:
+        """What the hosts have, and how fast memory moves within and between them; takes up to forty seconds.
+
+        Raises:
+            NotFound: host_not_found. Conflict: mesh_not_ready, mesh_released. Unavailable: keeper_lost.
+        """
+        return await self._call_within(_CHECK_S, Checks, Checks.check, hosts)
 
     async def list_files(
         self, path: str, *, hosts: Sequence[int] | None = None, pattern: str | None = None, limit: int = 200

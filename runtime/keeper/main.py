@@ -15,6 +15,7 @@ import anyio
 from ..call import serve
 from ..index import Index
 from ..paths import Places
+from .checks import Checks
 from .controllers import Controllers
 from .hosts import Hosts
 from .jobbook import JobBook
@@ -66,7 +67,9 @@ async def run_keeper(mesh: str) -> None:
         replicas = ReplicaControl(keeper, index, hosts, jobs, runs, control)
         controllers = Controllers(keeper, runs)
         reader = Reader(paths, hosts, runs, controllers)
-        actors = {type(actor).__name__: actor for actor in (keeper, control, replicas, controllers, reader)}
+        checks = Checks(keeper, paths, hosts)
+        services = (keeper, control, replicas, controllers, reader, checks)
+        actors = {type(actor).__name__: actor for actor in services}
         logger.info("keeping %s", mesh)
         async with anyio.create_task_group() as group:
             group.start_soon(_end_on_sigterm, group.cancel_scope)

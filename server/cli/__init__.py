@@ -21,6 +21,7 @@ COMMANDS = {
     "run": "run a command on a mesh and follow its output",
     "controller": "run a Python program that controls a mesh, and follow its output",
     "status": "meshes and their runs",
+    "check": "whether the hosts of a mesh are fit, and how fast memory moves between them",
     "logs": "output of a run",
     "stacks": "stacks of a run's ranks, grouped",
     "release": "give a mesh back",

@@ -1,0 +1,163 @@
+"""`check_mesh`, of the toolset `mesh`: whether hosts are fit, and by what and how fast memory moves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..runtime.checking import HostCheck, HostFacts, LinkCheck, MeshCheck, median
+from ..runtime.mesh import format_ranks
+from .arguments import Hosts, MeshId
+from .registry import Call, tool
+from .results import CheckedHosts, CheckedLinks, CheckResult, bounded
+from .selection import select_hosts
+from .verdicts.mesh_health import (
+    MEMLOCK_ENOUGH,
+    HostVerdict,
+    judge_hosts,
+    link_name,
+    passed_over,
+    speed_in_words,
+)
+from .words import clip, size_in_words
+
+__all__ = ["check_mesh", "describe_check"]
+
+_SHOWN = 8
+_LINKS_NAMED = 6
+
+
+@tool("mesh", read_only=True)
+async def check_mesh(call: Call, mesh: MeshId, hosts: Hosts = None) -> CheckResult:
+    """Whether hosts are fit: RDMA, UCX, memlock, /dev/shm, and one-sided reads within and between hosts, with
+    the transport really used, its speed and why nothing better. Tells what is wrong, slow links too, and what
+    mends it. Takes seconds (64 hosts: half a minute) and loads the hosts meanwhile."""
+    found = await call.meshes.get(mesh)
+    chosen = select_hosts(hosts, (await found.view()).spec.hosts)
+    await call.report(0, None, f"checking hosts {format_ranks(chosen)}")
+    return describe_check(found.id, await found.check(hosts=chosen))
+
+
+def describe_check(mesh: str, check: MeshCheck) -> CheckResult:
+    """Hosts that are alike share an entry, those with most wrong first; so do links."""
+    facts = {one.host: one.facts for one in check.hosts if one.facts is not None}
+    verdicts = judge_hosts(check)
+    items = _host_items(check.hosts, verdicts)
+    links = _link_items(check.links, facts)
+    wrong = [verdict for verdict in verdicts if verdict.wrong]
+
+    def build(share: float) -> CheckResult:
+        return CheckResult(
+            mesh=mesh,
+            verdict=_verdict(wrong, len(verdicts)),
+            host_list=[_clipped(item, share) for item in items[:_SHOWN]],
+            links=[_clipped_links(item, share) for item in links[:_SHOWN]],
+            more=max(0, len(items) - _SHOWN) + max(0, len(links) - _SHOWN),
+            next=items[0].next if wrong else "",
+        )
+
+    return bounded(build)
+
+
+def _verdict(wrong: Sequence[HostVerdict], count: int) -> str:
+    if not wrong:
+        return "ok"
+    hosts = format_ranks(verdict.host for verdict in wrong)
+    return f"something is wrong with host{'s' * (len(wrong) > 1)} {hosts} of {count}"
+
+
+def _host_items(checks: Sequence[HostCheck], verdicts: Sequence[HostVerdict]) -> list[CheckedHosts]:
+    pairs = sorted(
+        zip(checks, verdicts, strict=True),
+        key=lambda pair: (not pair[0].error, not pair[1].wrong, pair[0].host),
+    )
+    alike: dict[tuple[HostVerdict, tuple[str, str, str]], list[HostCheck]] = {}
+    for check, verdict in pairs:
+        alike.setdefault((replace(verdict, host=0), _words(check.facts)), []).append(check)
+    items = []
+    for (verdict, (memlock, rdma, ucx)), members in alike.items():
+        free = [one.facts.shm_free for one in members if one.facts is not None]
+        known = [size for size in free if size is not None]
+        items.append(
+            CheckedHosts(
+                hosts=format_ranks(one.host for one in members),
+                verdict="; ".join(verdict.wrong) or "ok",
+                next=verdict.next,
+                rdma=rdma,
+                ucx=ucx,
+                memlock=memlock,
+                shm_free=size_in_words(min(known)) if known else "",
+            )
+        )
+    return items
+
+
+def _words(facts: HostFacts | None) -> tuple[str, str, str]:
+    """Memlock, RDMA and UCX of a host; empty where nothing is known."""
+    if facts is None:
+        return "", "", ""
+    if facts.memlock is None:
+        memlock = "unlimited"
+    else:
+        small = ", too little for RDMA" if facts.memlock < MEMLOCK_ENOUGH else ""
+        note = ", not enforced (CAP_IPC_LOCK)" if facts.may_lock else small
+        memlock = f"{size_in_words(facts.memlock)}{note}"
+    ports = [
+        " ".join(filter(None, (f"{port.device}:{port.port}", port.state, port.layer, port.rate)))
+        for port in facts.rdma.ports
+    ]
+    return memlock, "; ".join(ports) or "no device", facts.ucx or f"none: {facts.ucx_error}"
+
+
+def _link_items(links: Sequence[LinkCheck], facts: Mapping[int, HostFacts]) -> list[CheckedLinks]:
+    alike: dict[tuple[bool, str, str], list[LinkCheck]] = {}
+    for link in links:
+        if link.measured is not None:
+            why = "; ".join(f"{way}: {reason}" for way, reason in passed_over(link, facts).items())
+            alike.setdefault((link.within, link.measured.transport, why), []).append(link)
+    return [
+        CheckedLinks(
+            links=_names(members),
+            transport=transport,
+            gb_per_s=_speeds([one.measured.gb_per_s for one in members if one.measured is not None]),
+            not_used=why,
+        )
+        for (_, transport, why), members in sorted(alike.items(), key=lambda item: item[0])
+    ]
+
+
+def _names(links: Sequence[LinkCheck]) -> str:
+    if links[0].within:
+        return f"within {format_ranks(link.reader for link in links)}"
+    names = [link_name(*ends) for ends in sorted((link.reader, link.source) for link in links)]
+    if len(names) <= _LINKS_NAMED:
+        return ", ".join(names)
+    return f"{len(names)}, each host from the next: {names[0]}, ... {names[-1]}"
+
+
+def _speeds(speeds: Sequence[float]) -> str:
+    low, high = speed_in_words(min(speeds)), speed_in_words(max(speeds))
+    if low == high:
+        return low
+    middle = f", median {speed_in_words(median(speeds))}" if len(speeds) > 2 else ""
+    return f"{low} to {high}{middle}"
+
+
+def _clipped(item: CheckedHosts, share: float) -> CheckedHosts:
+    return item.model_copy(
+        update={
+            "hosts": clip(item.hosts, int(300 * share)),
+            "verdict": clip(item.verdict, int(700 * share)),
+            "rdma": clip(item.rdma, int(300 * share)),
+            "ucx": clip(item.ucx, int(160 * share)),
+        }
+    )
+
+
+def _clipped_links(item: CheckedLinks, share: float) -> CheckedLinks:
+    return item.model_copy(
+        update={
+            "links": clip(item.links, int(300 * share)),
+            "not_used": clip(item.not_used, int(300 * share)),
+        }
+    )
