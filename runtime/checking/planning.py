@@ -82,7 +82,7 @@ def slow_links(links: Sequence[LinkCheck], machines: Mapping[int, str]) -> dict[
     for link in links:
         if link.measured is not None:
             way, ends = link.measured.transport, (link.reader, link.source)
-            place: object = machines[link.source] if way in _WITHIN_A_MACHINE else ends
+            place: object = machines.get(link.source) if way in _WITHIN_A_MACHINE else ends
             kind = speeds.setdefault(way, {})
             kind[place] = max(kind.get(place, 0.0), link.measured.gb_per_s)
             places[ends] = way, place

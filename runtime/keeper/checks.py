@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..actor import Actor, endpoint
 from ..checking import HostCheck, MeshCheck
 from ..paths import MeshPaths
 from .hosts import Hosts
+from .links import HostLink
 from .mesh_keeper import MeshKeeper
 
 if TYPE_CHECKING:
@@ -48,13 +50,12 @@ class Checks(Actor):
             if link.state == "ready"
         }
         found, measured = await self._checking.check(places)
-        return MeshCheck(
-            tuple(
-                # The keeper knows best why a host is gone.
-                HostCheck(link.host, error=link.reason or link.state, state=link.state)
-                if link.state != "ready"
-                else found.get(link.host, HostCheck(link.host, error="it came back during the check"))
-                for link in links
-            ),
-            measured,
-        )
+        return MeshCheck(tuple(_at_the_end(link, found.get(link.host)) for link in links), measured)
+
+
+def _at_the_end(link: HostLink, found: HostCheck | None) -> HostCheck:
+    """What was found of a host, with what the keeper knows now: it knows best why a host is gone."""
+    check = found or HostCheck(link.host, error="it came back during the check")
+    if link.state == "ready":
+        return check
+    return replace(check, error=link.reason or link.state, state=link.state)

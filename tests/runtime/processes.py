@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 import anyio
 
+from milkweed.runtime.agent.ptree import read_environ
 from milkweed.runtime.schedulers.processes import marked, start_time
 
 
@@ -18,6 +20,17 @@ def alive(pid: int) -> bool:
 def of_mesh(mesh: str) -> list[int]:
     """Pids of everything that a mesh's hosts run: guards, agents, ranks and their children."""
     return list(marked(lambda host_id: host_id.rpartition(".")[0] == mesh))
+
+
+def checkers(mesh: str, host: int | None = None) -> list[int]:
+    """Pids of the procs that a check has spawned."""
+    found = []
+    for pid in of_mesh(mesh):
+        env = read_environ(pid)
+        place = env.get("MILKWEED_PROC")
+        if place and json.loads(place)["proc"].startswith("check-"):
+            found += [pid] * (host is None or env["MILKWEED_HOST_ID"] == f"{mesh}.{host}")
+    return found
 
 
 def keeper_of(mesh: str) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +16,7 @@ import pytest
 from milkweed.runtime.client import Meshes
 from milkweed.runtime.errors import Conflict, MilkweedError
 from tests.real_meshes import open_places, open_real_meshes
-from tests.runtime.processes import eventually, of_mesh
+from tests.runtime.processes import checkers, eventually, of_mesh
 from tests.tools.conftest import Ask
 
 pytestmark = pytest.mark.anyio
@@ -142,3 +143,38 @@ async def test_a_rank_that_runs_out_of_memory_is_told_as_such(
     await eventually(lambda: not (small_cgroup / "cgroup.procs").read_text())
     assert answer.state == "failed"
     assert answer.first_failure.exit == "SIGKILL, likely out of memory: the kernel's oom_kill counter rose"
+
+
+async def test_a_check_of_real_hosts_is_told_in_few_words(ask: Ask, mesh: str) -> None:
+    answer = await ask("check_mesh", mesh=mesh)
+    assert answer.verdict == "ok", answer
+    assert [(item.hosts, item.verdict) for item in answer.host_list] == [("0", "ok")]
+    assert [(item.links, item.transport, item.not_used) for item in answer.links] == [
+        ("within 0", "process_vm", "")
+    ]
+
+
+async def test_a_host_that_is_killed_during_its_check_is_told_as_lost(
+    ask: Ask, meshes: Meshes, tmp_path: Path
+) -> None:
+    mesh = (await ask("allocate_mesh", name="t", hosts=2, workspace=str(tmp_path))).mesh
+    agent = (await (await meshes.get(mesh)).view()).hosts[1].agent_pid
+    answers: list[Any] = []
+
+    async def check() -> None:
+        answers.append(await ask("check_mesh", mesh=mesh))
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(check)
+        await eventually(lambda: checkers(mesh, 1), 60)
+        os.kill(agent, signal.SIGKILL)
+    with anyio.fail_after(60):
+        while (await (await meshes.get(mesh)).view()).hosts[1].state != "lost":
+            await anyio.sleep(0.02)
+    answers.append(await ask("check_mesh", mesh=mesh))
+    for answer in answers:
+        assert answer.verdict == "something is wrong with host 1 of 2"
+        assert [item.hosts for item in answer.host_list] == ["1", "0"]
+        assert answer.host_list[1].verdict == "ok"
+    assert answers[1].host_list[0].verdict == "lost: its agent was killed (SIGKILL)"
+    assert "release_mesh" in answers[1].next

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from milkweed.runtime.errors import MilkweedError
 from milkweed.runtime.records import RankView, RunView
-from milkweed.tools.selection import CURSOR_MAX, format_cursor, parse_cursor, select_ranks
+from milkweed.tools.selection import CURSOR_MAX, format_cursor, parse_cursor, select_hosts, select_ranks
 
 
 def run_on(*hosts: int) -> RunView:
@@ -58,3 +58,17 @@ def test_a_cursor_of_many_places_is_not_given() -> None:
 def test_a_cursor_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(MilkweedError):
         parse_cursor(text, range(4))
+
+
+@pytest.mark.parametrize(
+    ("text", "hosts"),
+    [(None, (0, 1, 2)), ("", (0, 1, 2)), ("all", (0, 1, 2)), ("2,0", (0, 2)), (" hosts=1-2 ", (1, 2))],
+)
+def test_hosts_are_selected_by_their_numbers(text: str | None, hosts: tuple[int, ...]) -> None:
+    assert select_hosts(text, 3) == hosts
+
+
+@pytest.mark.parametrize("text", ["3", "a", "2-1", "gpus=0"])
+def test_a_selection_of_no_hosts_is_refused(text: str) -> None:
+    with pytest.raises(MilkweedError):
+        select_hosts(text, 3)

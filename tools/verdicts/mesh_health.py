@@ -199,7 +199,9 @@ def link_name(reader: int, source: int) -> str:
 
 def speed_in_words(gb_per_s: float) -> str:
     """Two digits that count: 0.0025, 0.13, 1.2, 12."""
-    return f"{gb_per_s:.0f}" if gb_per_s >= 9.95 else f"{float(f'{gb_per_s:.1e}'):.10g}"
+    if gb_per_s >= 9.95:
+        return f"{gb_per_s:.0f}"
+    return f"{float(f'{gb_per_s:.1e}'):.9f}".rstrip("0").rstrip(".")
 
 
 def passed_over(link: LinkCheck, facts: Mapping[int, HostFacts]) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -12,13 +11,12 @@ from pathlib import Path
 import anyio
 import pytest
 
-from milkweed.runtime.agent.ptree import read_environ
 from milkweed.runtime.checking import LinkCheck, MeshCheck
 from milkweed.runtime.client import Mesh, Meshes
 from milkweed.runtime.errors import Conflict, NotFound, Unavailable
 from milkweed.runtime.records import MeshSpec
 from milkweed.runtime.schedulers.namespaces import check_possible
-from tests.runtime.processes import eventually, of_mesh
+from tests.runtime.processes import checkers, eventually, of_mesh
 
 pytestmark = pytest.mark.anyio
 
@@ -43,17 +41,6 @@ async def isolated(meshes: Meshes, tmp_path: Path) -> Mesh:
     except Unavailable as error:
         pytest.skip(str(error))
     return await allocated(meshes, tmp_path, isolated=True)
-
-
-def checkers(mesh: str, host: int | None = None) -> list[int]:
-    """Pids of the procs that a check has spawned."""
-    found = []
-    for pid in of_mesh(mesh):
-        env = read_environ(pid)
-        place = env.get("MILKWEED_PROC")
-        if place and json.loads(place)["proc"].startswith("check-"):
-            found += [pid] * (host is None or env["MILKWEED_HOST_ID"] == f"{mesh}.{host}")
-    return found
 
 
 def by_ends(check: MeshCheck) -> dict[tuple[int, int], LinkCheck]:
