@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,13 +13,15 @@ from ..runtime.errors import Conflict, InvalidArgument, NotFound
 from ..runtime.mesh import format_ranks
 from ..runtime.names import quoted
 from ..runtime.records import HostView, MeshSpec, MeshView
-from .arguments import MeshId, Why
-from .checking import check_mesh
+from .arguments import Hosts, MeshId, Why
+from .check_outcome import describe_check
+from .events import fold_events
 from .job_outcome import describe_job_item
 from .outcome import describe_item
 from .proc_outcome import describe_procs
 from .registry import Call, tool
 from .results import (
+    CheckResult,
     HostItem,
     MeshItem,
     MeshList,
@@ -32,12 +32,11 @@ from .results import (
     SchedulerList,
     bounded,
 )
-from .verdicts import clean
-from .verdicts.failures import exit_in_words
-from .words import clip, clock
+from .selection import select_hosts
+from .words import clip
 
 if TYPE_CHECKING:
-    from ..runtime.index import MeshEvent
+    pass
 
 __all__ = [
     "allocate_mesh",
@@ -171,6 +170,17 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
     )
 
 
+@tool("mesh", read_only=True)
+async def check_mesh(call: Call, mesh: MeshId, hosts: Hosts = None) -> CheckResult:
+    """Whether hosts are fit: RDMA, UCX, memlock, /dev/shm, and one-sided reads within and between hosts, with
+    the transport really used, its speed and why nothing better. Tells what is wrong, slow links too, and what
+    mends it. Takes seconds (64 hosts: half a minute) and loads the hosts meanwhile."""
+    found = await call.meshes.get(mesh)
+    chosen = select_hosts(hosts, (await found.view()).spec.hosts)
+    await call.report(0, None, f"checking hosts {format_ranks(chosen)}")
+    return describe_check(found.id, await found.check(hosts=chosen))
+
+
 @tool("mesh")
 async def extend_lease(
     call: Call,
@@ -286,39 +296,6 @@ def _next(view: MeshView) -> str:
     if view.state == "degraded":
         return f"run_on_mesh with ranks on the hosts that are left, or release_mesh(mesh={view.mesh!r})."
     return f"run_on_mesh(mesh={view.mesh!r}, command=...)."
-
-
-def fold_events(events: Iterable[MeshEvent]) -> list[str]:
-    """A line for each event; ranks of one run to which the same happened, one after another, share a line."""
-    lines: list[str] = []
-    for key, group in groupby(events, _same_event):
-        members = list(group)
-        ranks = sorted({one.event.rank for one in members if one.event.rank is not None})
-        what, hosts = members[-1].event, sorted({one.host for one in members})
-        where = "keeper" if hosts[0] < 0 else f"host{'s' if len(hosts) > 1 else ''} {format_ranks(hosts)}"
-        who = f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}" if ranks else ""
-        subject = what.run if what.note is None else _replicas(members)
-        words = (clock(what.at), where, what.kind, subject, who, *key[2:])
-        lines.append(" ".join(word for word in words if word))
-    return lines
-
-
-def _replicas(members: Sequence[MeshEvent]) -> str:
-    notes = [one.event.note for one in members if one.event.note is not None]
-    numbers = format_ranks(note.replica for note in notes)
-    plural = "s" if len({note.replica for note in notes}) > 1 else ""
-    return f"{notes[-1].job} replica{plural} {numbers}, attempt {notes[-1].attempt}"
-
-
-def _same_event(one: MeshEvent) -> tuple[str, ...]:
-    """Equal for neighbours that differ in nothing but their rank, host or replica."""
-    what = one.event
-    if what.note is not None:
-        ended = exit_in_words(what.exit) if what.exit is not None else ""
-        return (f"{what.kind} {what.note.job} {what.note.attempt}", "", ended, clean(what.detail))
-    apart = "" if what.rank is not None else str(one.host)
-    ended = exit_in_words(what.exit) if what.exit is not None else ""
-    return (f"{what.kind} {what.run}", apart, ended, clean(what.detail))
 
 
 def _hosts_by_state(hosts: tuple[HostView, ...], share: float) -> dict[str, str]:

@@ -121,6 +121,19 @@ def test_a_controller_is_run_on_a_mesh_followed_and_the_mesh_kept(cli: Cli, tmp_
     assert cli("release", "demo").returncode == 0
 
 
+def test_a_mesh_is_checked_and_what_is_not_there_fails_the_command(cli: Cli) -> None:
+    assert cli("call", "allocate_mesh", "name=demo", "hosts=2").returncode == 0
+    done = cli("check", "demo", "--hosts", "1")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1] == "verdict: ok"
+    assert lines[3].startswith("  - hosts=1, verdict=ok, ")
+    refused = cli("check", "demo", "--hosts", "2")
+    assert (refused.returncode, refused.stderr.partition(":")[0]) == (1, "host_not_found")
+    assert cli("check", "nope").stderr.startswith("mesh_not_found: ")
+    assert cli("release", "demo").returncode == 0
+
+
 def test_a_run_that_fails_fails_the_command(cli: Cli) -> None:
     done = cli("run", "-o", "json", "--", "python", "-c", "raise ValueError('no')")
     assert done.returncode == 1

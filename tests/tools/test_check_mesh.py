@@ -12,7 +12,7 @@ import pytest
 from milkweed.runtime.checking import HostCheck, HostFacts, LinkCheck, Measured, MeshCheck, RdmaPort, RdmaView
 from milkweed.runtime.errors import InvalidArgument, NotFound
 from milkweed.runtime.memory.handle import Machine
-from milkweed.tools.checking import describe_check
+from milkweed.tools.check_outcome import describe_check
 from milkweed.tools.results import RESULT_BYTES
 from tests.fakes import FakeMesh
 from tests.tools.conftest import Ask

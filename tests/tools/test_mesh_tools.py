@@ -9,7 +9,7 @@ import pytest
 
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
 from milkweed.runtime.records import Exit, HostView, MeshSpec
-from milkweed.tools.mesh import fold_events
+from milkweed.tools.events import fold_events
 from milkweed.tools.results import RESULT_BYTES
 from tests.fakes import FakeMesh, FakeMeshes, event
 from tests.tools.conftest import Ask

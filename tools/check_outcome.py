@@ -1,4 +1,4 @@
-"""`check_mesh`, of the toolset `mesh`: whether hosts are fit, and by what and how fast memory moves."""
+"""What a check of a mesh found, as `check_mesh` tells it: pure functions."""
 
 from __future__ import annotations
 
@@ -7,10 +7,7 @@ from dataclasses import replace
 
 from ..runtime.checking import HostCheck, HostFacts, LinkCheck, MeshCheck, median
 from ..runtime.mesh import format_ranks
-from .arguments import Hosts, MeshId
-from .registry import Call, tool
 from .results import CheckedHosts, CheckedLinks, CheckResult, bounded
-from .selection import select_hosts
 from .verdicts.mesh_health import (
     MEMLOCK_ENOUGH,
     HostVerdict,
@@ -21,21 +18,10 @@ from .verdicts.mesh_health import (
 )
 from .words import clip, size_in_words
 
-__all__ = ["check_mesh", "describe_check"]
+__all__ = ["describe_check"]
 
 _SHOWN = 8
 _LINKS_NAMED = 6
-
-
-@tool("mesh", read_only=True)
-async def check_mesh(call: Call, mesh: MeshId, hosts: Hosts = None) -> CheckResult:
-    """Whether hosts are fit: RDMA, UCX, memlock, /dev/shm, and one-sided reads within and between hosts, with
-    the transport really used, its speed and why nothing better. Tells what is wrong, slow links too, and what
-    mends it. Takes seconds (64 hosts: half a minute) and loads the hosts meanwhile."""
-    found = await call.meshes.get(mesh)
-    chosen = select_hosts(hosts, (await found.view()).spec.hosts)
-    await call.report(0, None, f"checking hosts {format_ranks(chosen)}")
-    return describe_check(found.id, await found.check(hosts=chosen))
 
 
 def describe_check(mesh: str, check: MeshCheck) -> CheckResult:
