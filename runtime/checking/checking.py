@@ -30,7 +30,7 @@ _OFFER_S = 4.0
 _MEASURE_SLACK_S = 4.0
 _WITHDRAW_S = 2.0
 _END_S = 4.0
-_AGAIN_MOST = 8
+_AGAIN_S, _PATIENT_S = 5.0, 0.25
 # Of the process that was asked, not of what it did.
 _GONE = ("proc_lost", "host_lost", "connection_lost", "deadline_exceeded", "uncancellable", "mesh_stopped")
 
@@ -68,13 +68,14 @@ class Checking:
         }
         rounds = rounds_of(visits, machines)
         ends = anyio.current_time() + _MEASURING_S
-        seconds = 0.0
         for at, one in enumerate(rounds):
             seconds = share_s(rounds[at:], ends - anyio.current_time())
             await _all(_visit(spots, visit, seconds, links) for visit in one)
-        # What looks slow may have met something else that went on: it gets a second try.
-        for reader, source in tuple(slow_links(tuple(links.values()), machines))[:_AGAIN_MOST]:
-            await _visit(spots, Visit(source, (reader,)), seconds, links)
+        # What looks slow may have met something else that went on: it gets a second try, and more time.
+        ends = anyio.current_time() + _AGAIN_S
+        for reader, source in slow_links(tuple(links.values()), machines):
+            if anyio.current_time() < ends:
+                await _visit(spots, Visit(source, (reader,)), _PATIENT_S, links)
 
     async def _end(self, spots: Iterable[_Spot]) -> None:
         """Awaits it for a while: a host that is stopped would keep all others' answers back."""

@@ -12,7 +12,7 @@ __all__ = ["Visit", "median", "rounds_of", "share_s", "size_for", "slow_links", 
 _FEW = 4
 _LEAST_S, _MOST_S = 0.03, 0.5
 _MUCH_S = 0.2
-_SLOW = 0.5
+_SLOW, _SLOW_SIMULATED = 0.5, 0.2
 _WITHIN_A_MACHINE = ("local", "shared", "process_vm", "unix")
 
 
@@ -75,7 +75,8 @@ def slow_links(links: Sequence[LinkCheck], machines: Mapping[int, str]) -> dict[
     """Links below half of the median speed of their transport, as (reader, source), with that median in GB/s.
 
     What moves within a machine is as fast as the machine: there the best speeds of machines are compared, so
-    that hosts which are simulated by one are not told apart by what else went on meanwhile.
+    that hosts which are simulated by one are not told apart by what else went on meanwhile. For the same
+    reason a link of a network that one machine simulates is slow below a fifth.
     """
     speeds: dict[str, dict[object, float]] = {}
     places: dict[tuple[int, int], tuple[str, object]] = {}
@@ -87,8 +88,9 @@ def slow_links(links: Sequence[LinkCheck], machines: Mapping[int, str]) -> dict[
             kind[place] = max(kind.get(place, 0.0), link.measured.gb_per_s)
             places[ends] = way, place
     medians = {way: median(kind.values()) for way, kind in speeds.items()}
-    return {
-        ends: medians[way]
-        for ends, (way, place) in places.items()
-        if speeds[way][place] < _SLOW * medians[way]
-    }
+    slow = {}
+    for (reader, source), (way, place) in places.items():
+        simulated = way not in _WITHIN_A_MACHINE and machines.get(reader) == machines.get(source)
+        if speeds[way][place] < (_SLOW_SIMULATED if simulated else _SLOW) * medians[way]:
+            slow[reader, source] = medians[way]
+    return slow

@@ -159,14 +159,16 @@ async def test_a_host_that_is_killed_during_its_check_is_told_as_lost(
 ) -> None:
     mesh = (await ask("allocate_mesh", name="t", hosts=2, workspace=str(tmp_path))).mesh
     agent = (await (await meshes.get(mesh)).view()).hosts[1].agent_pid
+    assert agent is not None
     answers: list[Any] = []
 
     async def check() -> None:
         answers.append(await ask("check_mesh", mesh=mesh))
 
+    os.kill(agent, signal.SIGSTOP)  # the other one waits for its procs
     async with anyio.create_task_group() as group:
         group.start_soon(check)
-        await eventually(lambda: checkers(mesh, 1), 60)
+        await eventually(lambda: checkers(mesh, 0), 60)
         os.kill(agent, signal.SIGKILL)
     with anyio.fail_after(60):
         while (await (await meshes.get(mesh)).view()).hosts[1].state != "lost":

@@ -110,7 +110,10 @@ def _slow(check: MeshCheck) -> list[SlowLink]:
 
 
 def _blamed(slow: Sequence[SlowLink]) -> dict[int, list[SlowLink]]:
-    """The host that several slow links have in common is at fault; of a single link, either end may be."""
+    """The host that several slow links have in common is at fault; of a single link, either end may be.
+
+    Where that are many, each is told of all links, so that they fold.
+    """
     often = Counter(host for link in slow for host in link.ends)
     blamed: dict[int, list[SlowLink]] = {}
     for link in slow:
@@ -118,7 +121,7 @@ def _blamed(slow: Sequence[SlowLink]) -> dict[int, list[SlowLink]]:
         for host in link.ends:
             if often[host] == most:
                 blamed.setdefault(host, []).append(link)
-    return blamed
+    return blamed if len(blamed) <= _NAMED else {host: list(slow) for host in blamed}
 
 
 def _gone(check: HostCheck) -> Iterator[Finding]:

@@ -132,18 +132,24 @@ async def begun(mesh: Mesh, host: int | None = None) -> None:
     await eventually(partial(checkers, mesh.id, host), DEADLINE_S)
 
 
-async def test_a_host_that_is_killed_in_the_middle_is_said_and_the_others_are_told(mesh: Mesh) -> None:
-    agent = (await mesh.view()).hosts[1].agent_pid
+async def agent_of(mesh: Mesh, host: int) -> int:
+    agent = (await mesh.view()).hosts[host].agent_pid
     assert agent is not None
+    return agent
+
+
+async def test_a_host_that_is_killed_in_the_middle_is_said_and_the_others_are_told(mesh: Mesh) -> None:
+    agent = await agent_of(mesh, 1)
     found: list[MeshCheck] = []
 
     async def check() -> None:
         found.append(await mesh.check())
 
+    os.kill(agent, signal.SIGSTOP)  # the others wait for its procs
     with anyio.fail_after(DEADLINE_S):
         async with anyio.create_task_group() as group:
             group.start_soon(check)
-            await begun(mesh, 1)
+            await begun(mesh, 0)
             os.kill(agent, signal.SIGKILL)
     (one,) = found
     assert [bool(host.error) for host in one.hosts] == [False, True, False]
@@ -155,21 +161,28 @@ async def test_a_host_that_is_killed_in_the_middle_is_said_and_the_others_are_to
     assert by_ends(again).keys() == {(0, 0), (2, 2), (0, 2), (2, 0)}
 
 
-async def test_a_process_of_it_that_is_killed_breaks_off_the_check_of_its_host_only(mesh: Mesh) -> None:
+async def test_processes_of_it_that_are_killed_break_off_the_check_of_their_host_only(mesh: Mesh) -> None:
+    agent = await agent_of(mesh, 1)
     found: list[MeshCheck] = []
 
     async def check() -> None:
         found.append(await mesh.check())
 
-    with anyio.fail_after(DEADLINE_S):
-        async with anyio.create_task_group() as group:
-            group.start_soon(check)
-            await begun(mesh, 1)
-            for pid in checkers(mesh.id, 1):
-                os.kill(pid, signal.SIGKILL)
+    os.kill(agent, signal.SIGSTOP)  # the others wait for its procs
+    try:
+        with anyio.fail_after(DEADLINE_S):
+            async with anyio.create_task_group() as group:
+                group.start_soon(check)
+                await begun(mesh, 0)
+                for pid in checkers(mesh.id, 0):
+                    os.kill(pid, signal.SIGKILL)
+                os.kill(agent, signal.SIGCONT)
+    finally:
+        os.kill(agent, signal.SIGCONT)
     (one,) = found
-    assert [bool(host.error) for host in one.hosts] == [False, True, False]
+    assert [bool(host.error) for host in one.hosts] == [True, False, False]
     assert {host.state for host in one.hosts} == {"ready"}
+    assert by_ends(one)[1, 2].measured is not None
     assert (await mesh.view()).state == "ready"
 
 

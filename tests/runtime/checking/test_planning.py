@@ -83,3 +83,9 @@ def test_within_one_machine_no_host_is_slower_than_another() -> None:
     assert slow_links(links, MACHINES) == {(1, 1): 5.0}
     # Its best counts: what else went on there is no fault of it.
     assert slow_links([*links, link(2, 1, 4.0, "process_vm")], MACHINES) == {}
+
+
+def test_a_network_that_one_machine_simulates_has_slow_links_where_they_are_shaped() -> None:
+    links = [link(0, 1, 1.0), link(1, 2, 0.3), link(2, 3, 0.1), link(3, 0, 1.0), link(4, 0, 1.0)]
+    assert slow_links(links, dict.fromkeys(range(5), "one")) == {(2, 3): 1.0}
+    assert slow_links(links, MACHINES) == {(1, 2): 1.0, (2, 3): 1.0}

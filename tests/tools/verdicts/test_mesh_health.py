@@ -130,6 +130,17 @@ def test_of_one_slow_link_either_end_may_be_at_fault_in_the_same_words() -> None
     assert wrong(mesh(*hosts, links=links)) == {1: said, 2: said}
 
 
+def test_many_slow_links_are_told_alike_at_all_their_hosts_the_slowest_first() -> None:
+    hosts = [facts(host) for host in range(30)]
+    slow = {0: 0.14, 4: 0.13, 8: 0.12, 12: 0.11, 16: 0.1}
+    links = tuple(link(host, (host + 1) % 30, slow.get(host, 1.0)) for host in range(30))
+    found = wrong(mesh(*hosts, links=links))
+    assert sorted(found) == sorted([*slow, *(host + 1 for host in slow)])
+    assert set(found.values()) == {
+        ("slow: 16<-17 0.1, 12<-13 0.11, 8<-9 0.12, 4<-5 0.13 and 1 more (GB/s; median 1)",)
+    }
+
+
 def test_a_host_that_is_slow_within_itself_is_named() -> None:
     links = tuple(link(host, host, 0.5 if host == 2 else 5.0, "process_vm") for host in range(4))
     assert wrong(mesh(*map(facts, range(4)), links=links)) == {2: ("slow: within 2 0.5 (GB/s; median 5)",)}
