@@ -17,11 +17,16 @@ STOPPED: Final[int]
 LATE: Final[int]
 FAILED: Final[int]
 
+UCX_CANCELED: Final[int]
+UCX_IN_PROGRESS: Final[int]
 READ: Final[int]
 WRITE: Final[int]
 
 def address_of(buffer: memoryview) -> int:
     """Where the bytes of a contiguous buffer lie."""
+
+def fence() -> None:
+    """What was written before is seen before what is read after."""
 
 def copy(to: int, source: int, length: int, threads: int, stop: Stop, deadline: float) -> tuple[int, int]:
     """Copies within this process; the two may overlap only if `threads` is 1."""
@@ -124,3 +129,80 @@ class Peer:
 
     def close(self) -> None:
         """Lets go of the table: nothing can be moved any more."""
+
+class Ucx:
+    """One thread of its own, which does all that this process does by UCX.
+
+    Raises RuntimeError, in everything, with UCX's own words. Statuses are UCX's own.
+    """
+
+    def __init__(self, library: str) -> None: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def memory_types(self) -> int:
+        """Bits: 0 host, 1 CUDA, 3 ROCm."""
+
+    @property
+    def address(self) -> bytes: ...
+    @property
+    def statistics(self) -> tuple[int, int]:
+        """Links that are open, regions that are registered."""
+
+    def words(self, status: int) -> str: ...
+    def listen(self, address: str) -> int:
+        """The port at which others connect."""
+
+    def map(
+        self, address: int, length: int, read: bool, write: bool, memory_type: int = 0
+    ) -> tuple[int, bytes]:
+        """Registers memory for others: its number, and the key that they need."""
+
+    def unmap(self, number: int) -> None:
+        """When it returns, nobody reaches that memory any more."""
+
+    def connect(
+        self,
+        address: bytes,
+        listener: tuple[str, int] | None,
+        lanes_address: int,
+        lanes_key: bytes,
+        deadline: float,
+    ) -> int:
+        """A link to the owner of that address, or of that listener."""
+
+    def disconnect(self, link: int) -> None: ...
+    def attach(
+        self,
+        link: int,
+        slot: int,
+        generation: int,
+        address: int,
+        key: bytes,
+        word_address: int,
+        word_key: bytes,
+    ) -> int:
+        """A region at the end of a link."""
+
+    def detach(self, link: int, region: int) -> None: ...
+    def move(
+        self,
+        link: int,
+        region: int,
+        write: bool,
+        offset: int,
+        length: int,
+        local: int,
+        memory_type: int,
+        stop: Stop,
+        deadline: float,
+        control: int,
+    ) -> tuple[int, int]:
+        """(status, UCX's own where it FAILED); `control` is a socket that hangs up when the owner is gone.
+
+        With UCX_IN_PROGRESS the local memory must be kept for good.
+        """
+
+    def close(self) -> None: ...
+    def abandon(self) -> None:
+        """In a forked child."""

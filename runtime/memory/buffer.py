@@ -104,7 +104,8 @@ class RDMABuffer:
         return _memory().transport(self.handle, self.only)
 
     def over(self, transport: str) -> RDMABuffer:
-        """The same buffer, to be used in one way only: `local`, `shared`, `process_vm`, `unix` or `tcp`.
+        """The same buffer, to be used in one way only: `local`, `shared`, `process_vm`, `unix`, `rdma` or
+        `tcp`.
 
         Raises:
             InvalidArgument: there is no such transport.

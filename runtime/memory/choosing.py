@@ -8,7 +8,7 @@ __all__ = ["NAMES", "Transport", "by_preference", "smoothed"]
 
 # Ways of one group do the same with the same means: the fastest of them is taken, once each was measured.
 # Groups are not compared: a later one needs the owner's help, or a network.
-_GROUPS = (("local",), ("shared", "process_vm"), ("unix",), ("tcp",))
+_GROUPS = (("local",), ("shared", "process_vm"), ("unix",), ("rdma",), ("tcp",))
 NAMES = tuple(name for group in _GROUPS for name in group)
 _NEW_COUNTS = 0.3
 
@@ -16,8 +16,8 @@ _NEW_COUNTS = 0.3
 class Transport:
     """How a buffer's bytes are moved to and from this process.
 
-    `name` is `local`, `shared` (a mapping), `process_vm`, `unix` or `tcp`; `gb_per_s` what large transfers
-    reached, None until there was one; `passed_over` why the ways before it were not taken.
+    `name` is `local`, `shared` (a mapping), `process_vm`, `unix`, `rdma` or `tcp`; `gb_per_s` what large
+    transfers reached, None until there was one; `passed_over` why the ways before it were not taken.
     """
 
     __slots__ = ("gb_per_s", "name", "passed_over")

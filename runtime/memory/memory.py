@@ -20,17 +20,20 @@ from ..mesh_secret import MeshSecrets
 from ..node import Future, Node
 from .broadcast import Broadcasting, Desk, Line, Outcome, Receiver, lead, open_line
 from .choosing import Transport
+from .granting import Grants
 from .handle import Handle, Owner, span
 from .here import listen_address, machine
 from .outcomes import error_of
 from .pinned import Pinned, pin
 from .providers import Job, Provider
+from .rdma import Rdma
 from .regions import Region, Regions
 from .routes import Route
 from .same_host import Peers, SameHost
 from .same_process import SameProcess
 from .serving import Server
 from .sockets import Sockets
+from .ucx import Ucx
 from .under_way import Movers, Moving
 
 __all__ = ["Memory", "Wanted"]
@@ -74,7 +77,8 @@ class Memory:
         self._secrets = here.part(MeshSecrets, MeshSecrets.of_process)
         self.regions = Regions()
         self.desk = Desk(self)
-        self._server = Server(self.regions, self._secrets, self.desk)
+        self._ucx = Ucx()
+        self._server = Server(self.regions, self._secrets, self.desk, Grants(self._ucx))
         self._owner: Owner | None = None
         peers = Peers(self._machine, self.regions.token)
         providers: tuple[Provider, ...] = (
@@ -82,6 +86,7 @@ class Memory:
             SameHost("shared", peers),
             SameHost("process_vm", peers),
             Sockets("unix", self._machine, self._secrets),
+            Rdma(self._ucx, self._machine, self.regions.token, self._secrets),
             Sockets("tcp", self._machine, self._secrets),
         )
         self._providers = {provider.name: provider for provider in providers}
@@ -227,6 +232,7 @@ class Memory:
         )
 
     def _abandon(self) -> None:
+        self._ucx.abandon()
         self._server.close()
         for provider in self._providers.values():
             provider.close()
@@ -245,4 +251,5 @@ class Memory:
         with suppress(OSError):
             for provider in self._providers.values():
                 provider.close()
+        self._ucx.close()
         self.regions.close()

@@ -7,6 +7,7 @@
     serves  reply, its code; then the bytes of a read         }
     asks    the bytes of a write, after a reply of DONE       }
     serves  a second reply, when they are in the region       }
+    serves  a grant, its length and its code by the buffer's key, after a reply of DONE to a request for RDMA
 
 A request to talk about a region is answered with a reply; then both send sealed messages (`sealing.py`).
 
@@ -30,6 +31,7 @@ __all__ = [
     "NONCE_BYTES",
     "REPLY_BYTES",
     "REQUEST_BYTES",
+    "SEALED_BYTES",
     "Request",
     "Session",
     "hello",
@@ -41,12 +43,15 @@ _MAGIC = b"mwmem\x002\n"
 NONCE_BYTES = 32
 CODE_BYTES = 32
 _TALK = 2
+_RDMA = 4  # and what a transfer would say
 _REQUEST = struct.Struct("!BxxxIQQQQ")
 _REPLY = struct.Struct("!BxxxiQ")
+_SEALED = struct.Struct("!QH")
 _TAG_BYTES = 16
 HELLO_BYTES = len(_MAGIC) + NONCE_BYTES + _TAG_BYTES
 REQUEST_BYTES = _REQUEST.size + CODE_BYTES
 REPLY_BYTES = _REPLY.size + CODE_BYTES
+SEALED_BYTES = _SEALED.size
 _FORGED = "Look at who else listens or connects there."
 
 
@@ -75,7 +80,9 @@ def _tag(mesh: str) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """`talk`: neither a read nor a write."""
+    """Of a transfer, unless one of these is set: `talk` about a region, what it takes to reach it by `rdma`
+    (for reads, or writes).
+    """
 
     write: bool
     slot: int
@@ -83,6 +90,7 @@ class Request:
     offset: int
     length: int
     talk: bool = False
+    rdma: bool = False
 
 
 class Session:
@@ -96,7 +104,7 @@ class Session:
 
     def request(self, request: Request, key: bytes, number: int) -> bytes:
         fields = (request.slot, request.generation, request.offset, request.length)
-        kind = _TALK if request.talk else int(request.write)
+        kind = _TALK if request.talk else request.write | request.rdma * _RDMA
         packed = _REQUEST.pack(kind, *fields, number)
         return packed + self._signed(key, b"request" + packed)
 
@@ -107,9 +115,10 @@ class Session:
             ProtocolError: it is no request, or not the next one.
         """
         kind, slot, generation, offset, length, found = _REQUEST.unpack_from(data)
-        if found != number or kind > _TALK:
+        if found != number or kind not in (0, 1, _TALK, _RDMA, _RDMA | 1):
             raise ProtocolError("protocol_error", "a request out of order", _FORGED)
-        return Request(kind == 1, slot, generation, offset, length, kind == _TALK)
+        talk, rdma = kind == _TALK, bool(kind & _RDMA)
+        return Request(kind in (1, _RDMA | 1), slot, generation, offset, length, talk, rdma)
 
     def is_signed(self, data: bytes, key: bytes) -> bool:
         packed, code = data[: _REQUEST.size], data[_REQUEST.size :]
@@ -137,6 +146,28 @@ class Session:
         """What the messages are sealed by that follow request `number`: of who asks, of who serves."""
         told = number.to_bytes(8, "big")
         return self._signed(key, b"asks talk" + told), self._signed(key, b"serves talk" + told)
+
+    def sealed(self, data: bytes, number: int, key: bytes) -> bytes:
+        """A grant, which is no longer than 65535 bytes."""
+        packed = _SEALED.pack(number, len(data)) + data
+        return packed + self._signed(key, b"grant" + packed)
+
+    @staticmethod
+    def length_of_sealed(head: bytes) -> int:
+        """How many bytes follow the first SEALED_BYTES."""
+        length: int = _SEALED.unpack(head)[1]
+        return length + CODE_BYTES
+
+    def read_sealed(self, data: bytes, number: int, key: bytes) -> bytes:
+        """
+        Raises:
+            ProtocolError: it is not of the owner, or not of this request.
+        """
+        packed, code = data[:-CODE_BYTES], data[-CODE_BYTES:]
+        right = hmac.compare_digest(code, self._signed(key, b"grant" + packed))
+        if not right or _SEALED.unpack_from(packed)[0] != number:
+            raise ProtocolError("protocol_error", "a grant that the buffer's owner did not give", _FORGED)
+        return packed[SEALED_BYTES:]
 
     def _signed(self, key: bytes | None, data: bytes) -> bytes:
         return _code(self._key if key is None else self._key + key, data)

@@ -5,21 +5,35 @@ from __future__ import annotations
 import hmac
 import threading
 from secrets import token_bytes
+from typing import Protocol
 
 from .. import _native_memory as native
 from ..errors import Conflict
 from .handle import KEY_BYTES, READ, WRITE
 from .pinned import Pinned
 
-__all__ = ["Region", "Regions"]
+__all__ = ["Region", "Regions", "Remote"]
 
 _SLOTS = 1 << 18
+
+
+class Remote(Protocol):
+    """What else reaches a region, without the help of its owner."""
+
+    def retire(self) -> None:
+        """No transfer is to begin any more."""
+
+    def is_quiet(self) -> bool:
+        """Whether none is under way; of a retired one."""
+
+    def close(self) -> None:
+        """None will ever be."""
 
 
 class Region:
     """Memory that is offered. It is held until the region is dropped and nobody moves any of it."""
 
-    __slots__ = ("generation", "is_live", "key", "memory", "rights", "slot", "users")
+    __slots__ = ("generation", "is_live", "key", "memory", "remote", "rights", "slot", "users")
 
     def __init__(self, slot: int, key: bytes, rights: int, memory: Pinned) -> None:
         self.slot = slot
@@ -29,6 +43,7 @@ class Region:
         self.generation = 0
         self.users = 0
         self.is_live = True
+        self.remote: Remote | None = None
 
     def refusal(self, key: bytes, offset: int, length: int, *, write: bool) -> int:
         """The status of a transfer that is not to be; DONE where it may."""
@@ -104,6 +119,8 @@ class Regions:
                 self._dropped[region.slot] = self._live.pop(region.slot)
                 self._table.retire(region.slot)
                 region.is_live = False
+                if region.remote is not None:
+                    region.remote.retire()
 
     def let_go(self, region: Region) -> bool:
         """Whether nobody moves any of a retired region: its memory is then no longer held."""
@@ -112,6 +129,10 @@ class Regions:
                 return True
             if region.users or not self._table.is_quiet(region.slot):
                 return False
+            if region.remote is not None:
+                if not region.remote.is_quiet():
+                    return False
+                region.remote.close()
             del self._dropped[region.slot]
             self._free.append(region.slot)
         region.memory.release()

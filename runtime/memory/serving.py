@@ -11,48 +11,32 @@ import threading
 import time
 from contextlib import suppress
 from secrets import token_bytes
-from typing import Protocol
 
-from .. import _native_memory as native
 from ..call import peer_uid
 from ..errors import ProtocolError, Unavailable
 from ..mesh_secret import MeshSecrets
-from .broadcast.sealing import Opener, Sealer
-from .outcomes import DONE
-from .protocol import CODE_BYTES, HELLO_BYTES, NONCE_BYTES, REQUEST_BYTES, Request, Session, mesh_of, nonce_of
-from .regions import Region, Regions
-from .streams import Offering, receive, receive_into, send, tune
+from .asked import Asked, Talks
+from .granting import Grants
+from .protocol import CODE_BYTES, HELLO_BYTES, NONCE_BYTES, Session, mesh_of, nonce_of
+from .regions import Regions
+from .streams import receive, send, tune
 
-__all__ = ["Server", "Talks"]
+__all__ = ["Server"]
 
 logger = logging.getLogger(__name__)
 
 _MOST_PEERS = 512
 _HANDSHAKE_S = 5.0
-_PROGRESS_S = 10.0
 _NO_ROOM_S = 0.2
 _END_S = 1.0
-
-
-class Talks(Protocol):
-    """What is more than reads and writes: it has the connection to itself."""
-
-    def talk(self, sock: socket.socket, sealer: Sealer, opener: Opener, region: Region) -> None:
-        """Returns when the talk is over.
-
-        Raises:
-            ProtocolError. OSError: the peer has left.
-        """
-
-    def end(self) -> None:
-        """Whoever waits in a talk is woken: the process ends."""
 
 
 class Server:
     """A thread for each listener, and for each peer, which wait and send without the GIL."""
 
-    def __init__(self, regions: Regions, secrets: MeshSecrets, talks: Talks) -> None:
+    def __init__(self, regions: Regions, secrets: MeshSecrets, talks: Talks, grants: Grants) -> None:
         self._regions = regions
+        self._grants = grants
         self._secrets = secrets
         self._talks = talks
         self._listeners: list[socket.socket] = []
@@ -110,7 +94,7 @@ class Server:
         try:
             if _may_ask(sock):
                 tune(sock)
-                self._answer_all(sock, self._greet(sock))
+                Asked(sock, self._greet(sock), self._regions, self._talks, self._grants).answer_all()
         except ProtocolError as error:
             logger.warning("refused a peer: %s", error)
         except OSError:
@@ -122,14 +106,6 @@ class Server:
         sock.close()
         self._peers.pop(sock, None)
         self._places.release()
-
-    def _answer_all(self, sock: socket.socket, session: Session) -> None:
-        number, offering = 0, Offering(sock)
-        while True:
-            request = receive(sock, REQUEST_BYTES)
-            number += 1
-            if self._answer(sock, offering, session, request, number):
-                return
 
     def _greet(self, sock: socket.socket) -> Session:
         deadline = time.monotonic() + _HANDSHAKE_S
@@ -151,59 +127,6 @@ class Server:
             logger.warning("%s", error)
             found = None
         return token_bytes(NONCE_BYTES) if found is None else found
-
-    def _answer(
-        self, sock: socket.socket, offering: Offering, session: Session, data: bytes, number: int
-    ) -> bool:
-        """Whether nothing follows it."""
-        request = session.read_request(data, number)
-        region = self._regions.enter(request.slot, request.generation)
-        if region is None:
-            send(sock, session.reply(native.DROPPED, number, None), idle=_PROGRESS_S)
-            return False
-        try:
-            if not request.talk:
-                self._move(sock, offering, session, data, number, request, region)
-                return False
-        finally:
-            self._regions.leave(region)
-        self._talk(sock, session, data, number, region)
-        return True
-
-    def _talk(self, sock: socket.socket, session: Session, data: bytes, number: int, region: Region) -> None:
-        if not session.is_signed(data, region.key):
-            send(sock, session.reply(native.WRONG_KEY, number, None), idle=_PROGRESS_S)
-            return
-        send(sock, session.reply(DONE, number, region.key), idle=_PROGRESS_S)
-        asks, serves = session.talk_keys(region.key, number)
-        self._talks.talk(sock, Sealer(serves), Opener(asks), region)
-
-    def _move(
-        self,
-        sock: socket.socket,
-        offering: Offering,
-        session: Session,
-        data: bytes,
-        number: int,
-        request: Request,
-        region: Region,
-    ) -> None:
-        if not session.is_signed(data, region.key):
-            send(sock, session.reply(native.WRONG_KEY, number, None), idle=_PROGRESS_S)
-            return
-        status = region.refusal(region.key, request.offset, request.length, write=request.write)
-        if status != DONE:
-            send(sock, session.reply(status, number, None), idle=_PROGRESS_S)
-            return
-        view = region.memory.view[request.offset : request.offset + request.length]
-        with view:
-            granted = session.reply(DONE, number, region.key)
-            if request.write:
-                send(sock, granted, idle=_PROGRESS_S)
-                receive_into(sock, view, idle=_PROGRESS_S)
-                send(sock, session.reply(DONE, number, region.key), idle=_PROGRESS_S)
-            else:
-                offering.send(granted, view, idle=_PROGRESS_S)
 
 
 def _may_ask(sock: socket.socket) -> bool:

@@ -2,33 +2,25 @@
 
 from __future__ import annotations
 
-import hmac
 import os
-import socket
 import threading
 import time
-import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from secrets import token_bytes
+from contextlib import contextmanager
 from typing import Literal
 
 from .. import _native_memory as native
-from ..call import peer_uid
-from ..errors import MilkweedError, ProtocolError
+from ..errors import MilkweedError
 from ..mesh_secret import MeshSecrets
 from .common_mesh import common_mesh
+from .connection import Connection, open_connection
 from .handle import Handle, Machine, Owner
 from .outcomes import DONE, error_of
-from .protocol import CODE_BYTES, NONCE_BYTES, REPLY_BYTES, Request, Session, hello
 from .providers import Job, Line, Unreachable
-from .streams import receive, receive_into, send, tune
 
 __all__ = ["Sockets"]
 
-_CONNECT_S = 5.0
-_RETRY_S = 0.005
 _STREAMS = {"unix": 2, "tcp": 4}
 _LEAST_A_STREAM = 4 * 1024 * 1024
 _IDLE_KEPT = 8
@@ -77,25 +69,18 @@ class Sockets:
             line.close()
 
 
-def _connect(sock: socket.socket, address: tuple[str, int] | str, deadline: float) -> None:
-    while True:
-        try:
-            sock.connect(address)
-        except BlockingIOError:  # of a unix socket: so many wait that its backlog is full
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(_RETRY_S)
-        else:
-            return
-
-
 class _Streams:
     """Connections to one owner; those that are idle are kept for the next transfer."""
 
     quick = 0
 
     def __init__(
-        self, name: str, owner: Owner, mesh: str, secret: bytes, forget: Callable[[_Streams], None]
+        self,
+        name: Literal["unix", "tcp"],
+        owner: Owner,
+        mesh: str,
+        secret: bytes,
+        forget: Callable[[_Streams], None],
     ) -> None:
         self.owner = owner
         self._name = name
@@ -103,7 +88,7 @@ class _Streams:
         self._secret = secret
         self._forget = forget
         self._lock = threading.Lock()
-        self._idle: list[_Connection] = []
+        self._idle: list[Connection] = []
         self._closed = False
 
     def move(self, job: Job) -> None:
@@ -148,13 +133,13 @@ class _Streams:
             raise error_of(status, job.handle, write=job.write, number=number)
 
     @contextmanager
-    def _connection(self, job: Job) -> Iterator[_Connection]:
+    def _connection(self, job: Job) -> Iterator[Connection]:
         """One that is kept if it was used to the end."""
         with self._lock:
             connection = self._idle.pop() if self._idle else None
         is_new = connection is None
         if connection is None:
-            connection = _Connection(self._connected(job), self.owner, self._mesh, self._secret, job)
+            connection = open_connection(self._name, self.owner, self._mesh, self._secret, job, job.deadline)
         try:
             if not is_new:
                 connection.begin(job)
@@ -169,29 +154,6 @@ class _Streams:
                 return
         connection.close()
 
-    def _connected(self, job: Job) -> socket.socket:
-        tcp = self.owner.tcp if self._name == "tcp" else None
-        family = socket.AF_UNIX if tcp is None else socket.AF_INET6 if ":" in tcp[0] else socket.AF_INET
-        sock = socket.socket(family, socket.SOCK_STREAM)
-        try:
-            sock.settimeout(max(0.0, min(_CONNECT_S, job.deadline - time.monotonic())) or 1e-3)
-            _connect(sock, tcp or f"\0{self.owner.unix}", job.deadline)
-            tune(sock)
-            if tcp is None and peer_uid(sock) != os.getuid():
-                raise Unreachable("its owner is of another user")
-        except Unreachable:
-            sock.close()
-            raise
-        except ConnectionRefusedError:
-            sock.close()
-            raise  # nobody listens there any more
-        except OSError as error:
-            sock.close()
-            if time.monotonic() >= job.deadline:
-                raise TimeoutError from None
-            raise Unreachable(f"{self.owner}: {error.strerror or error}", lasting=False) from None
-        return sock
-
     def end(self) -> None:
         """Of what is idle, now; of what is in use, when it is done."""
         with self._lock:
@@ -205,79 +167,3 @@ class _Streams:
         self._closed = True
         for connection in tuple(self._idle):
             connection.close()
-
-
-class _Connection:
-    """To one owner; of one transfer at a time."""
-
-    def __init__(self, sock: socket.socket, owner: Owner, mesh: str, secret: bytes, job: Job) -> None:
-        self.is_broken = False
-        self._sock = sock
-        self._number = 0
-        self._lock = threading.Lock()
-        self._job: Job | None = None
-        self.begin(job)  # an owner that is stopped does not greet, and whoever waits for it may leave
-        try:
-            self._session = self._greeted(owner, mesh, secret, job)
-        except BaseException:
-            sock.close()
-            raise
-
-    def _greeted(self, owner: Owner, mesh: str, secret: bytes, job: Job) -> Session:
-        asking = token_bytes(NONCE_BYTES)
-        send(self._sock, hello(asking, mesh), deadline=job.deadline)
-        answer = receive(self._sock, NONCE_BYTES + CODE_BYTES, deadline=job.deadline)
-        session = Session(secret, owner.token, asking, answer[:NONCE_BYTES])
-        if not hmac.compare_digest(answer[NONCE_BYTES:], session.serving_proof):
-            raise ProtocolError(
-                "protocol_error",
-                f"what listens where {owner} did is not that process, or is of another mesh",
-                "Look at who does.",
-            )
-        send(self._sock, session.asking_proof)
-        return session
-
-    def begin(self, job: Job) -> None:
-        self._job = job
-        # Not held by what it holds itself: its memory is let go when it ends, not when that circle is found.
-        of = weakref.ref(job)
-        job.on_cancel(lambda: self._interrupt(of()))
-
-    def end(self) -> None:
-        with self._lock:
-            self._job = None
-
-    def _interrupt(self, job: Job | None) -> None:
-        with self._lock:
-            if job is not None and self._job is job:
-                self.is_broken = True
-                with suppress(OSError):
-                    self._sock.shutdown(socket.SHUT_RDWR)
-
-    def move(self, job: Job, at: int, length: int) -> tuple[int, int]:
-        """Status and errno.
-
-        Raises:
-            OSError: the peer is gone, or the time is over (TimeoutError).
-            ProtocolError: it is not the owner that answers.
-        """
-        handle = job.handle
-        self._number += 1
-        request = Request(job.write, handle.slot, handle.generation, job.offset + at, length)
-        view = job.local.view[at : at + length]
-        with view:
-            send(self._sock, self._session.request(request, handle.key, self._number), deadline=job.deadline)
-            status, number = self._reply(job)
-            if status == DONE and job.write:
-                send(self._sock, b"", view, deadline=job.deadline)
-                status, number = self._reply(job)
-            elif status == DONE:
-                receive_into(self._sock, view, deadline=job.deadline)
-        return status, number
-
-    def _reply(self, job: Job) -> tuple[int, int]:
-        data = receive(self._sock, REPLY_BYTES, deadline=job.deadline)
-        return self._session.read_reply(data, self._number, job.handle.key, DONE)
-
-    def close(self) -> None:
-        self._sock.close()

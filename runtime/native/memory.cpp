@@ -202,16 +202,6 @@ class Table {
     Mapping memory_;
 };
 
-// Set by whoever no longer wants a transfer.
-class Stop {
-  public:
-    void set() { set_.store(true, std::memory_order_relaxed); }
-    bool is_set() const { return set_.load(std::memory_order_relaxed); }
-
-  private:
-    std::atomic<bool> set_{false};
-};
-
 // Calls move(offset, length) for all of it, in chunks, on several threads; the first that fails ends all.
 template <typename Move>
 Outcome in_chunks(size_t length, int threads, const Stop &stop, double deadline, const Move &move) {
@@ -490,6 +480,7 @@ NB_MODULE(_native_memory, module) {
     // The node and its daemon threads live as long as the interpreter, and hold some of these to its end.
     nb::set_leak_warnings(false);
     module.def("address_of", &address_of, "buffer"_a);
+    module.def("fence", [] { std::atomic_thread_fence(std::memory_order_seq_cst); });
     module.def("copy", &copy_here, "to"_a, "source"_a, "length"_a, "threads"_a, "stop"_a, "deadline"_a);
 
     nb::class_<Stop>(module, "Stop").def(nb::init<>()).def("set", &Stop::set).def("is_set", &Stop::is_set);
@@ -514,6 +505,7 @@ NB_MODULE(_native_memory, module) {
 
     add_streams(module);
     add_zero_copy(module);
+    add_ucx(module);
 
     auto constant = [&](const char *name, int value) { module.attr(name) = nb::int_(value); };
     constant("DONE", DONE);

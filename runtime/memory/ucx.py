@@ -1,0 +1,134 @@
+"""UCX in this process: opened when it is first needed, with the settings that its users count on."""
+
+from __future__ import annotations
+
+import os
+import resource
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from .. import _native_memory as native
+from .providers import Unreachable
+from .rdma_ports import address_of_interface, ports
+
+__all__ = ["LIBRARY_VARIABLE", "RDMA_VARIABLE", "Listener", "Ucx", "memory_lock_limit", "settings"]
+
+RDMA_VARIABLE = "MILKWEED_RDMA"
+"""`off`; `cm` or `address`: connect by rdma_cm, or by worker addresses; else by what leads there."""
+LIBRARY_VARIABLE = "MILKWEED_UCX"
+"""UCX's libucp, where the loader does not find it by itself."""
+
+_LIBRARY = "libucp.so.0"
+
+Listener = tuple[str, int]
+
+
+def settings(env: Mapping[str, str]) -> dict[str, str]:
+    """What is set for UCX, less what the user has set. Their reasons are measured ones (docs/memory.md)."""
+    wanted = {
+        # Only what the network card does alone; datagrams where connections are made by them.
+        "TLS": "rc",
+        "SOCKADDR_TLS_PRIORITY": "rdmacm",
+        # UCX before 1.19 drops the datagrams of soft-RoCE without it.
+        "UD_VERBS_ETH_DGID_CHECK": "n",
+        # A dead peer is an error in about a second: by default it is one after 49, or never.
+        "RC_VERBS_TIMEOUT": "250ms",
+        "RC_VERBS_RETRY_COUNT": "3",
+        "RC_MLX5_TIMEOUT": "250ms",
+        "RC_MLX5_RETRY_COUNT": "3",
+        # What is let go is let go: a cache of registrations would leave it open to the network, and would
+        # have to change malloc to see what is freed.
+        "IB_REG_METHODS": "direct",
+        "RCACHE_ENABLE": "n",
+        "MEM_EVENTS": "n",
+        "MEMTYPE_CACHE": "n",
+        # Signals are Python's.
+        "HANDLE_ERRORS": "none",
+        "LOG_LEVEL": "error",
+        "WARN_UNUSED_ENV_VARS": "n",
+    }
+    return {f"UCX_{name}": value for name, value in wanted.items() if f"UCX_{name}" not in env}
+
+
+def memory_lock_limit() -> int | None:
+    """How many bytes this process may pin, as its limit says; None: any number."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+class Ucx:
+    """Any thread."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._engine: native.Ucx | None = None
+        self._reason: str | None = None
+        self._listener: Listener | None = None
+
+    def engine(self) -> native.Ucx:
+        """
+        Raises:
+            Unreachable: there is no RDMA here, with the reason.
+        """
+        with self._lock:
+            if self._engine is None and self._reason is None:
+                self._reason = self._opened()
+            if self._engine is None:
+                raise Unreachable(self._reason or "UCX is closed")
+            return self._engine
+
+    def _opened(self) -> str | None:
+        if os.environ.get(RDMA_VARIABLE) == "off":
+            return f"{RDMA_VARIABLE} is off"
+        found = ports()
+        if not found:
+            return "this host has no RDMA device"
+        if not any(port.is_active for port in found):
+            return "no port is active: " + ", ".join(f"{port} is {port.state}" for port in found)
+        try:
+            with _environment(settings(os.environ)):
+                self._engine = native.Ucx(os.environ.get(LIBRARY_VARIABLE, _LIBRARY))
+        except RuntimeError as error:
+            return str(error)
+        return None
+
+    def listener(self) -> Listener | None:
+        """Where others connect by rdma_cm; None where that is not to be had."""
+        engine = self.engine()
+        with self._lock:
+            if self._listener is None and os.environ.get(RDMA_VARIABLE) != "address":
+                with suppress(RuntimeError):
+                    self._listener = _listening(engine)
+            return self._listener
+
+    def close(self) -> None:
+        with self._lock:
+            engine, self._engine, self._reason = self._engine, None, "UCX is closed in this process"
+        if engine is not None:
+            engine.close()
+
+    def abandon(self) -> None:
+        """In a forked child: it opens one of its own."""
+        if self._engine is not None:
+            self._engine.abandon()
+        self.__init__()  # type: ignore[misc]
+
+
+def _listening(engine: native.Ucx) -> Listener | None:
+    """On an address of an RDMA device, which others can resolve to it."""
+    for port in ports():
+        if port.is_active and port.interface and (address := address_of_interface(port.interface)):
+            return address, engine.listen(address)
+    return None
+
+
+@contextmanager
+def _environment(added: Mapping[str, str]) -> Iterator[None]:
+    """Most settings can be given in no other way. They are gone before a child could take them along."""
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in added:
+            os.environ.pop(name, None)
