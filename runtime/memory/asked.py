@@ -15,7 +15,7 @@ from .protocol import REQUEST_BYTES, Request, Session
 from .providers import Unreachable
 from .regions import Region, Regions
 from .streams import Offering, receive, receive_into, send
-from .ucx import memory_lock_limit
+from .ucx import may_pin
 
 __all__ = ["Asked", "Talks"]
 
@@ -125,12 +125,10 @@ class Asked:
                 self._lanes = self._grants.lanes()
             grant = self._grants.grant(region, self._lanes)
         except Unreachable:
-            self._refuse(native.FAILED, number, errno.ENODEV)
+            self._refuse(native.FAILED, number, errno.ENODEV if may_pin(0) else errno.ENOMEM)
         except RuntimeError as error:
             logger.warning("a buffer cannot be offered by RDMA: %s", error)
-            limit = memory_lock_limit()
-            is_small = limit is not None and limit < region.memory.size
-            self._refuse(native.FAILED, number, errno.ENOMEM if is_small else errno.EIO)
+            self._refuse(native.FAILED, number, errno.EIO if may_pin(region.memory.size) else errno.ENOMEM)
         else:
             if grant is None:
                 self._refuse(native.DROPPED, number)

@@ -101,6 +101,7 @@ class Grants:
             region_key=offer.key,
             word=offer.word_address,
             word_key=offer.word_key,
+            rights=region.rights,
         )
 
     def is_held(self, region: Region) -> bool:

@@ -15,11 +15,11 @@ from ..mesh_secret import MeshSecrets
 from .common_mesh import common_mesh
 from .connection import Connection, Refused, open_connection
 from .grant import Grant
-from .handle import Handle, Machine, Owner
+from .handle import READ, WRITE, Handle, Machine, Owner
 from .outcomes import DONE, error_of
 from .pinned import Pinned
 from .providers import Job, Line, Unreachable
-from .ucx import RDMA_VARIABLE, Ucx, memory_lock_limit
+from .ucx import RDMA_VARIABLE, Ucx, may_pin
 
 __all__ = ["Rdma"]
 
@@ -30,9 +30,12 @@ _REGIONS_KEPT = 1024
 
 _REFUSALS = {
     errno.ENODEV: "its owner has no RDMA",
-    errno.ENOMEM: "its owner may not pin so much memory: see ulimit -l there",
+    errno.ENOMEM: "its owner may not pin so much memory (ulimit -l there)",
     errno.EIO: "its owner cannot register it with UCX: see its log",
 }
+
+
+_Key = tuple[int, int, bytes]
 
 
 class Rdma:
@@ -100,9 +103,10 @@ class _Line:
 
     def _failed(self, job: Job, number: int) -> Exception:
         reason = f"UCX: {self._engine.words(number)}"
-        limit = memory_lock_limit()
-        if limit is not None and limit < job.length:
-            return Unreachable(f"{reason}; {limit} bytes may be pinned here (ulimit -l)", forbidden=True)
+        if not may_pin(job.length):
+            return Unreachable(
+                f"{reason}; {job.length} bytes may not be pinned here (ulimit -l)", forbidden=True
+            )
         return Unreachable(reason, lasting=False)
 
     def _connected(self, job: Job, deadline: float) -> _Link:
@@ -160,7 +164,7 @@ class _Link:
         self._connection: Connection = open_connection("tcp", owner, mesh, secret, job, deadline)
         self._connection.end()  # the job that opened it has no part in it
         self._endpoint: int | None = None
-        self._regions: OrderedDict[tuple[int, int, bytes, bool], int] = OrderedDict()
+        self._regions: OrderedDict[_Key, tuple[int, int]] = OrderedDict()  # its number here, its rights
 
     def learn(self, job: Job, deadline: float) -> None:
         """
@@ -168,15 +172,17 @@ class _Link:
             Refused; Unreachable.
             OSError, ProtocolError: `Connection.move`.
         """
-        key = _key(job)
-        if key in self._regions:
+        key, right = _key(job), WRITE if job.write else READ
+        if (known := self._regions.get(key)) is not None:
             self._regions.move_to_end(key)
+            if not known[1] & right:
+                raise Refused(native.FORBIDDEN, 0)
             return
         grant = self._connection.grant(job.handle, deadline, write=job.write)
         try:
             if self._endpoint is None:
                 self._endpoint = self._connected(grant, deadline)
-            self._regions[key] = self._engine.attach(
+            number = self._engine.attach(
                 self._endpoint,
                 job.handle.slot,
                 job.handle.generation,
@@ -187,8 +193,9 @@ class _Link:
             )
         except RuntimeError as error:
             raise Unreachable(str(error)) from None
+        self._regions[key] = number, grant.rights
         if len(self._regions) > _REGIONS_KEPT:
-            self._engine.detach(self._endpoint, self._regions.popitem(last=False)[1])
+            self._engine.detach(self._endpoint, self._regions.popitem(last=False)[1][0])
 
     def _connected(self, grant: Grant, deadline: float) -> int:
         """By rdma_cm where both have it: the network's own way to find a path."""
@@ -207,13 +214,13 @@ class _Link:
 
     def move(self, job: Job) -> tuple[int, int]:
         """Status, and UCX's own where it failed."""
-        region = self._regions.get(_key(job))
-        if region is None or self._endpoint is None:
+        known = self._regions.get(_key(job))
+        if known is None or self._endpoint is None:
             return native.FAILED, native.UCX_CANCELED  # another thread has given the link up
         try:
             return self._engine.move(
                 self._endpoint,
-                region,
+                known[0],
                 job.write,
                 job.offset,
                 job.length,
@@ -234,5 +241,5 @@ class _Link:
         self._connection.close()
 
 
-def _key(job: Job) -> tuple[int, int, bytes, bool]:
-    return job.handle.slot, job.handle.generation, job.handle.key, job.write
+def _key(job: Job) -> _Key:
+    return job.handle.slot, job.handle.generation, job.handle.key

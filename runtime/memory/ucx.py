@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import resource
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from .. import _native_memory as native
+from .here import listen_address
 from .providers import Unreachable
-from .rdma_ports import address_of_interface, ports
+from .rdma_ports import Port, address_of_interface, ports
 
-__all__ = ["LIBRARY_VARIABLE", "RDMA_VARIABLE", "Listener", "Ucx", "memory_lock_limit", "settings"]
+__all__ = ["LIBRARY_VARIABLE", "RDMA_VARIABLE", "Listener", "Ucx", "may_pin", "settings", "used"]
 
 RDMA_VARIABLE = "MILKWEED_RDMA"
 """`off`; `cm` or `address`: connect by rdma_cm, or by worker addresses; else by what leads there."""
@@ -20,6 +21,8 @@ LIBRARY_VARIABLE = "MILKWEED_UCX"
 """UCX's libucp, where the loader does not find it by itself."""
 
 _LIBRARY = "libucp.so.0"
+_OWN_BYTES = 32 * 1024 * 1024
+_CAP_IPC_LOCK = 14
 
 Listener = tuple[str, int]
 
@@ -45,16 +48,22 @@ def settings(env: Mapping[str, str]) -> dict[str, str]:
         "MEMTYPE_CACHE": "n",
         # Signals are Python's.
         "HANDLE_ERRORS": "none",
-        "LOG_LEVEL": "error",
+        "LOG_LEVEL": "fatal",  # it would say it on the program's own output; statuses tell it too
         "WARN_UNUSED_ENV_VARS": "n",
     }
     return {f"UCX_{name}": value for name, value in wanted.items() if f"UCX_{name}" not in env}
 
 
-def memory_lock_limit() -> int | None:
-    """How many bytes this process may pin, as its limit says; None: any number."""
+def may_pin(size: int) -> bool:
+    """Whether this process may pin so much, and what UCX needs for itself."""
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
-    return None if soft == resource.RLIM_INFINITY else soft
+    return soft == resource.RLIM_INFINITY or soft >= _OWN_BYTES + size or _has_ipc_lock()
+
+
+def _has_ipc_lock() -> bool:
+    with open("/proc/self/status", encoding="ascii") as file:
+        effective = next(line.split()[1] for line in file if line.startswith("CapEff:"))
+    return bool(int(effective, 16) >> _CAP_IPC_LOCK & 1)
 
 
 class Ucx:
@@ -86,6 +95,10 @@ class Ucx:
             return "this host has no RDMA device"
         if not any(port.is_active for port in found):
             return "no port is active: " + ", ".join(f"{port} is {port.state}" for port in found)
+        if not may_pin(0):
+            return (
+                f"this process may pin too little memory (ulimit -l): UCX takes {_OWN_BYTES >> 20} MiB itself"
+            )
         try:
             with _environment(settings(os.environ)):
                 self._engine = native.Ucx(os.environ.get(LIBRARY_VARIABLE, _LIBRARY))
@@ -109,18 +122,28 @@ class Ucx:
             engine.close()
 
     def abandon(self) -> None:
-        """In a forked child: it opens one of its own."""
-        if self._engine is not None:
-            self._engine.abandon()
-        self.__init__()  # type: ignore[misc]
+        """In a forked child, which cannot open it anew."""
+        self._lock = threading.Lock()
+        self._listener = None
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            engine.abandon()
 
 
 def _listening(engine: native.Ucx) -> Listener | None:
-    """On an address of an RDMA device, which others can resolve to it."""
-    for port in ports():
-        if port.is_active and port.interface and (address := address_of_interface(port.interface)):
-            return address, engine.listen(address)
-    return None
+    """On an address of an RDMA device, which others can resolve to it: the host's own, where it is one."""
+    usable = [port.interface for port in used(ports(), os.environ) if port.is_active and port.interface]
+    addresses = [address for name in usable if (address := address_of_interface(name)) is not None]
+    if not addresses:
+        return None
+    address = min(addresses, key=lambda address: address != listen_address())
+    return address, engine.listen(address)
+
+
+def used(found: Sequence[Port], env: Mapping[str, str]) -> list[Port]:
+    """Those that the user lets UCX have."""
+    names = env.get("UCX_NET_DEVICES", "all").split(",")
+    return [port for port in found if "all" in names or str(port) in names]
 
 
 @contextmanager

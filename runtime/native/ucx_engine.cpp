@@ -1,6 +1,7 @@
 #include "ucx_engine.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <arpa/inet.h>
 #include <cstring>
 #include <poll.h>
@@ -19,6 +20,14 @@ constexpr int LOOK_MS = 10;    // how often a sleeping thread looks at clocks an
 constexpr double END_S = 1.0;  // for endpoints to close at the end
 constexpr int LANES = 16;
 
+// UCX has threads and state of its own that a forked child has not, and could not begin anew.
+void refuse_in_forked_child() {
+    static std::atomic<pid_t> opened{0};
+    pid_t nobody = 0;
+    if (!opened.compare_exchange_strong(nobody, getpid()) && nobody != getpid())
+        throw std::runtime_error("this process was forked from one that had UCX open");
+}
+
 RequestParameters by_force() {
     RequestParameters parameters = {};
     parameters.mask = RequestParameters::FLAGS, parameters.flags = RequestParameters::CLOSE_BY_FORCE;
@@ -27,7 +36,9 @@ RequestParameters by_force() {
 
 } // namespace
 
-Engine::Engine(const std::string &name) : library_(Library::open(name)) {
+Engine::Engine(const std::string &name) {
+    refuse_in_forked_child();
+    library_ = Library::open(name);
     wake_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (wake_ < 0)
         throw std::runtime_error("no descriptor is left");

@@ -9,7 +9,7 @@ source scripts/apt.sh
 # The first line is for this machine, the second is used in the guest, whose root this machine's is.
 PACKAGES=(
     qemu-system-x86 busybox-static kmod
-    gcc libc6-dev libibverbs-dev ibverbs-providers librdmacm1 libucx0 iproute2
+    gcc libc6-dev libibverbs-dev ibverbs-providers librdmacm1 libucx0 libucx-dev g++ iproute2
 )
 
 install_missing() {

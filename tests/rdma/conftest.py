@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -28,8 +29,28 @@ def ends() -> Iterator[tuple[End, End]]:
         yield owner, other
 
 
+@contextmanager
+def _at(device: str, **env: str) -> Iterator[Peer]:
+    with open_peer(MILKWEED_BUFFER_ADDRESS=DEVICES[device], UCX_NET_DEVICES=f"{device}:1", **env) as peer:
+        yield peer
+
+
 @pytest.fixture
 def beyond() -> Iterator[Peer]:
     """A process that uses the other device, and offers its buffers there; to stop, to kill."""
-    with open_peer(MILKWEED_BUFFER_ADDRESS=DEVICES["rxe1"], UCX_NET_DEVICES="rxe1:1") as peer:
+    with _at("rxe1") as peer:
+        yield peer
+
+
+@pytest.fixture
+def near() -> Iterator[Peer]:
+    """One at this device, which connects as it does by default."""
+    with _at("rxe0") as peer:
+        yield peer
+
+
+@pytest.fixture(params=["cm", "address"])
+def connecting(request: pytest.FixtureRequest) -> Iterator[Peer]:
+    """One at this device, which connects by rdma_cm, or by addresses."""
+    with _at("rxe0", MILKWEED_RDMA=request.param) as peer:
         yield peer

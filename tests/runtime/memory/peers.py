@@ -14,6 +14,7 @@ import struct
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,7 +22,8 @@ from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
 
-from milkweed.runtime import Future, RDMABuffer
+from milkweed.runtime import Future, RDMAAction, RDMABuffer
+from milkweed.runtime.errors import MilkweedError
 from milkweed.runtime.memory.memory import Memory
 from milkweed.runtime.mesh_secret import MeshSecrets
 from milkweed.runtime.node import node
@@ -214,10 +216,42 @@ def without_ptrace() -> None:
     _without_capability(19)
 
 
-def without_pinning() -> None:
-    """May have no page of its memory pinned."""
-    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, 0))
+def may_pin(size: int) -> None:
+    """At most so many bytes, from now on."""
     _without_capability(14)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (size, size))
+
+
+def pinned() -> int:
+    """How many KiB of this process devices can reach."""
+    with open("/proc/self/status", encoding="ascii") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith("VmPin:"))
+
+
+def fate(buffer: RDMABuffer, write: bool = False) -> tuple[str, float]:
+    """The code of the error that moving all of it ends with (empty: none), and after how many seconds."""
+    local = bytearray(buffer.size())
+    began = time.monotonic()
+    try:
+        moving = buffer.write_from(local) if write else buffer.read_into(local)
+        moving.get(DEADLINE_S)
+    except MilkweedError as error:
+        return error.code, time.monotonic() - began
+    return "", time.monotonic() - began
+
+
+def put(buffer: RDMABuffer, seed: int, offset: int, length: int) -> None:
+    """Writes the start of `pattern(seed, ...)` there."""
+    buffer.write_from(pattern(seed, length), offset).get(DEADLINE_S)
+
+
+def read_at_once(buffer: RDMABuffer, places: Sequence[tuple[int, int]]) -> list[bytes]:
+    found = [bytearray(length) for _, length in places]
+    action = RDMAAction()
+    for part, (offset, length) in zip(found, places, strict=True):
+        action.read_remote(part, buffer, offset, length)
+    action.submit(timeout=DEADLINE_S).get(DEADLINE_S)
+    return [bytes(part) for part in found]
 
 
 def _without_capability(number: int) -> None:
