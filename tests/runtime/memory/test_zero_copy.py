@@ -93,7 +93,7 @@ def test_who_is_gone_is_an_error() -> None:
 
 def test_where_no_more_memory_may_be_pinned_it_is_copied() -> None:
     with open_peer(MILKWEED_BUFFER_ADDRESS="127.0.0.1") as owner:
-        owner.call(peers.without_pinning)
+        owner.call(peers.may_pin, 0)
         buffer = owner.call(peers.filled, 1, SIZE).over("tcp")
         assert peers.read(buffer) == pattern(1, SIZE).tobytes()
         assert owner.call(refused_verdict) == native.IS_COPIED
