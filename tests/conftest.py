@@ -6,6 +6,9 @@ from collections.abc import Generator
 
 import pytest
 
+from milkweed.runtime.errors import Unavailable
+from milkweed.runtime.schedulers.namespaces import check_possible
+
 # Tests of starters ask for them: elsewhere they would import torch beside whatever is tested.
 os.environ["MILKWEED_WARM_MODULES"] = ""
 
@@ -54,3 +57,12 @@ def anyio_backend() -> str:
 def full_size() -> bool:
     """Whether long tests run in their full size (``make test-nightly``) instead of their CI sample."""
     return os.environ.get("MILKWEED_TEST_SCALE") == "nightly"
+
+
+@pytest.fixture
+def namespaces() -> None:
+    """For tests of hosts with networks of their own, which not every machine allows."""
+    try:
+        check_possible()
+    except Unavailable as error:
+        pytest.skip(str(error))

@@ -13,9 +13,8 @@ import pytest
 
 from milkweed.runtime.checking import LinkCheck, MeshCheck
 from milkweed.runtime.client import Mesh, Meshes
-from milkweed.runtime.errors import Conflict, NotFound, Unavailable
+from milkweed.runtime.errors import Conflict, NotFound
 from milkweed.runtime.records import MeshSpec
-from milkweed.runtime.schedulers.namespaces import check_possible
 from tests.runtime.processes import checkers, eventually, of_mesh
 
 pytestmark = pytest.mark.anyio
@@ -35,11 +34,7 @@ async def mesh(meshes: Meshes, tmp_path: Path) -> Mesh:
 
 
 @pytest.fixture
-async def isolated(meshes: Meshes, tmp_path: Path) -> Mesh:
-    try:
-        check_possible()
-    except Unavailable as error:
-        pytest.skip(str(error))
+async def isolated(meshes: Meshes, tmp_path: Path, namespaces: None) -> Mesh:
     return await allocated(meshes, tmp_path, isolated=True)
 
 

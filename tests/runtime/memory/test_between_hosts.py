@@ -11,22 +11,12 @@ import anyio
 import pytest
 
 from milkweed.runtime.client import Meshes
-from milkweed.runtime.errors import Unavailable
 from milkweed.runtime.paths import Places
 from milkweed.runtime.records import MeshSpec, RunRequest
-from milkweed.runtime.schedulers.namespaces import check_possible
 
-pytestmark = pytest.mark.anyio
+pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("namespaces")]
 
 DEADLINE_S = 60.0
-
-
-@pytest.fixture(autouse=True)
-def _namespaces() -> None:
-    try:
-        check_possible()
-    except Unavailable as error:
-        pytest.skip(str(error))
 
 
 ACTOR = """
