@@ -186,16 +186,22 @@ async def test_a_mesh_that_is_degraded_by_a_controller_says_what_helps(real: Mes
     assert cancelled.warnings[0].startswith("nobody handled: proc p-")
 
 
+# Neither asks before both are in their endpoint: who asked earlier would be answered.
 DEADLOCKS = """
-from milkweed.runtime import Actor, attach, endpoint
+import time
+from pathlib import Path
+from milkweed.runtime import Actor, attach, current_rank, endpoint
 
 class Stage(Actor):
     @endpoint
-    def connect(self, peer):
-        self.peer = peer
+    def connect(self, peer, here):
+        self.peer, self.here = peer, here
 
     @endpoint
     def exchange(self):
+        (self.here / f"in-{current_rank().rank}").touch()
+        while not all((self.here / f"in-{rank}").exists() for rank in (0, 1)):
+            time.sleep(0.01)
         return self.peer.state.call_one().get()
 
     @endpoint
@@ -206,8 +212,8 @@ hosts = attach()
 idle = hosts.slice(hosts=0).spawn_procs({"gpus": 2}, name="idle").get()
 stages = hosts.spawn_procs(name="stages").get().spawn("stages", Stage).get()
 left, right = stages.slice(hosts=0), stages.slice(hosts=1)
-left.connect.call_one(right).get()
-right.connect.call_one(left).get()
+left.connect.call_one(right, Path.cwd()).get()
+right.connect.call_one(left, Path.cwd()).get()
 print("connected", flush=True)
 stages.exchange.call().get()
 """
