@@ -5,16 +5,25 @@ from __future__ import annotations
 import errno
 import logging
 import socket
+from contextlib import closing
+from dataclasses import replace
 from typing import Protocol
 
 from .. import _native_memory as native
+from ..errors import ProtocolError
+from ..wire import SAME_VERSION
 from .broadcast.sealing import Opener, Sealer
+from .device import DeviceFailed
+from .grant import Grant
 from .granting import Grants, Lanes
 from .outcomes import DONE
+from .pinned import Pinned
 from .protocol import REQUEST_BYTES, Request, Session
 from .providers import Unreachable
 from .regions import Region, Regions
-from .streams import Offering, receive, receive_into, send
+from .stage import Stage
+from .staging import NotReady, filling, reading, wait_until_ready
+from .streams import Offering, has_left, receive, receive_into, send
 from .ucx import may_pin
 
 __all__ = ["Asked", "Talks"]
@@ -51,6 +60,7 @@ class Asked:
         self._grants = grants
         self._offering = Offering(sock)
         self._lanes: Lanes | None = None
+        self._stage: Stage | None = None
 
     def answer_all(self) -> None:
         """Returns after a talk.
@@ -69,6 +79,8 @@ class Asked:
         finally:
             if self._lanes is not None:
                 self._grants.forget(self._lanes)
+            if self._stage is not None:
+                self._stage.close()
 
     def _answer(self, data: bytes, number: int) -> bool:
         """Whether nothing follows it."""
@@ -82,11 +94,8 @@ class Asked:
             if status != DONE:
                 self._refuse(status, number)
                 return False
-            if request.rdma:
-                self._grant(number, region)
-                return False
             if not request.talk:
-                self._move(number, request, region)
+                self._do(number, request, region)
                 return False
         finally:
             self._regions.leave(region)
@@ -108,24 +117,70 @@ class Asked:
         asks, serves = self._session.talk_keys(region.key, number)
         self._talks.talk(self._sock, Sealer(serves), Opener(asks), region)
 
-    def _move(self, number: int, request: Request, region: Region) -> None:
-        done = self._session.reply(DONE, number, region.key)
-        view = region.memory.view[request.offset : request.offset + request.length]
-        with view:
-            if request.write:
-                send(self._sock, done, idle=_PROGRESS_S)
-                receive_into(self._sock, view, idle=_PROGRESS_S)
-                send(self._sock, done, idle=_PROGRESS_S)
+    def _do(self, number: int, request: Request, region: Region) -> None:
+        """What is no talk: refused where the device has a fault, or cannot be waited for any longer."""
+        try:
+            wait_until_ready(region.memory, is_stopped=lambda: not region.is_live or has_left(self._sock))
+            if request.rdma:
+                self._grant(number, region, staged=request.staged)
+            elif request.staged:
+                self._by_stage(number, request, region)
+            elif request.write:
+                self._fill(number, request, region)
             else:
-                self._offering.send(done, view, idle=_PROGRESS_S)
+                self._read(number, request, region)
+        except NotReady as error:
+            self._refuse(error.status if region.is_live else native.DROPPED, number)
+        except DeviceFailed as error:
+            logger.warning("a buffer on a device: %s", error)
+            self._refuse(native.FAILED, number, errno.EIO)
 
-    def _grant(self, number: int, region: Region) -> None:
+    def _read(self, number: int, request: Request, region: Region) -> None:
+        head = self._session.reply(DONE, number, region.key)
+        try:
+            with closing(reading(region.memory, request.offset, request.length)) as pieces:
+                for piece in pieces:
+                    self._offering.send(head, piece.view, idle=_PROGRESS_S)
+                    head = b""
+        except DeviceFailed as error:
+            if head:
+                raise
+            raise _in_the_middle(error) from None
+        if head:
+            send(self._sock, head, idle=_PROGRESS_S)
+
+    def _fill(self, number: int, request: Request, region: Region) -> None:
+        done = self._session.reply(DONE, number, region.key)
+        send(self._sock, done, idle=_PROGRESS_S)
+        left = request.length
+        try:
+            with closing(filling(region.memory, request.offset, request.length)) as pieces:
+                for piece in pieces:
+                    receive_into(self._sock, piece.view, idle=_PROGRESS_S)
+                    left -= piece.size
+        except DeviceFailed as error:
+            if not left:
+                raise
+            raise _in_the_middle(error) from None
+        send(self._sock, done, idle=_PROGRESS_S)
+
+    def _by_stage(self, number: int, request: Request, region: Region) -> None:
+        stage, memory = self._stage, region.memory
+        if stage is None or isinstance(memory, Pinned) or not stage.has(request.area, request.length):
+            raise ProtocolError("protocol_error", "a request for a stage that is not there", SAME_VERSION)
+        move = stage.store if request.write else stage.load
+        move(request.area, memory, request.offset, request.length)
+        send(self._sock, self._session.reply(DONE, number, region.key), idle=_PROGRESS_S)
+
+    def _grant(self, number: int, region: Region, *, staged: bool) -> None:
         try:
             if self._lanes is None:
                 self._lanes = self._grants.lanes()
-            grant = self._grants.grant(region, self._lanes)
+            grant = self._granted(region, self._lanes, staged=staged)
         except Unreachable:
             self._refuse(native.FAILED, number, errno.ENODEV if may_pin(0) else errno.ENOMEM)
+        except _NotReached:
+            self._refuse(native.FAILED, number, errno.EOPNOTSUPP)
         except RuntimeError as error:
             logger.warning("a buffer cannot be offered by RDMA: %s", error)
             self._refuse(native.FAILED, number, errno.EIO if may_pin(region.memory.size) else errno.ENOMEM)
@@ -135,3 +190,35 @@ class Asked:
                 return
             head = self._session.reply(DONE, number, region.key)
             send(self._sock, head + self._session.sealed(grant.pack(), number, region.key), idle=_PROGRESS_S)
+
+    def _granted(self, region: Region, lanes: Lanes, *, staged: bool) -> Grant | None:
+        """
+        Raises:
+            RuntimeError; _NotReached; Unreachable; DeviceFailed.
+        """
+        memory = region.memory
+        if not isinstance(memory, Pinned) and staged:
+            if self._stage is None:
+                self._stage = Stage(self._regions, memory)
+            stage = self._stage.region
+            grant = self._grants.grant(stage, lanes)
+            return grant and replace(grant, rights=region.rights, stage=(stage.slot, stage.generation))
+        if not self._grants.reaches(memory):
+            raise _NotReached
+        try:
+            return self._grants.grant(region, lanes)
+        except RuntimeError as error:
+            if isinstance(memory, Pinned):
+                raise
+            logger.warning("buffers on %s go through memory of the host: %s", memory.where, error)
+            raise _NotReached from None
+
+
+class _NotReached(Exception):
+    """No network card reaches this device's memory."""
+
+
+def _in_the_middle(error: DeviceFailed) -> OSError:
+    """The bytes that the peer waits for, or sends, are no replies: nothing can be told among them."""
+    logger.warning("a buffer on a device: %s", error)
+    return ConnectionAbortedError(str(error))

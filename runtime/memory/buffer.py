@@ -8,8 +8,9 @@ from ..errors import InvalidArgument
 from ..node import Future, node
 from .choosing import NAMES, Transport
 from .handle import READ, WRITE, Handle
+from .holding import hold
 from .memory import Memory, Wanted
-from .pinned import allocate, pin
+from .pinned import allocate
 
 __all__ = ["RDMAAction", "RDMABuffer"]
 
@@ -26,6 +27,8 @@ class RDMABuffer:
     The memory is held where it is until `drop`. Whoever has the handle may use it as its rights say: they are
     those of the memory, less what `read=False` or `write=False` takes away. Transfers at the same time, and
     the owner's own work, may see each other's bytes half written. `handle` and `only` are not to be set.
+    A tensor may be on a CUDA or HIP device: it offers what was queued on the device's current stream when the
+    buffer was made; what is queued later is to be waited for before others are told.
     """
 
     __slots__ = ("handle", "only")
@@ -34,14 +37,14 @@ class RDMABuffer:
         """A size is new memory, zeros, which processes of this host can map.
 
         Raises:
-            InvalidArgument: it is no contiguous memory in this process's own; no right is left.
+            InvalidArgument: it is no contiguous memory of this process or its devices; no right is left.
             Conflict: too_many_buffers.
         """
-        pinned = allocate(memory) if type(memory) is int else pin(memory)
-        rights = (READ if read else 0) | (WRITE if write and not pinned.view.readonly else 0)
+        held = allocate(memory) if type(memory) is int else hold(memory)
+        rights = (READ if read else 0) | (WRITE if write and not held.is_readonly else 0)
         if not rights:
             raise InvalidArgument("invalid_argument", "a buffer without rights", "Allow reads or writes.")
-        self.handle = _memory().register(pinned, rights)
+        self.handle = _memory().register(held, rights)
         self.only: str | None = None
 
     def size(self) -> int:
@@ -54,6 +57,7 @@ class RDMABuffer:
 
         Raises:
             Conflict: not_the_owner; buffer_dropped.
+            InvalidArgument: it is on a device.
         """
         return _memory().view_of(self.handle)
 

@@ -17,15 +17,23 @@ class Transport:
     """How a buffer's bytes are moved to and from this process.
 
     `name` is `local`, `shared` (a mapping), `process_vm`, `unix`, `rdma` or `tcp`; `gb_per_s` what large
-    transfers reached, None until there was one; `passed_over` why the ways before it were not taken.
+    transfers reached, None until there was one; `passed_over` why the ways before it were not taken; `staged`
+    at which ends (`here`, `at its owner`) a device's bytes went through memory of the host, in the last one.
     """
 
-    __slots__ = ("gb_per_s", "name", "passed_over")
+    __slots__ = ("gb_per_s", "name", "passed_over", "staged")
 
-    def __init__(self, name: str, gb_per_s: float | None, passed_over: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        name: str,
+        gb_per_s: float | None,
+        passed_over: Mapping[str, str],
+        staged: Collection[str] = (),
+    ) -> None:
         self.name = name
         self.gb_per_s = gb_per_s
         self.passed_over = dict(passed_over)
+        self.staged = tuple(sorted(staged))
 
     def __str__(self) -> str:
         return self.name
@@ -33,7 +41,8 @@ class Transport:
     def __repr__(self) -> str:
         speed = "not measured" if self.gb_per_s is None else f"{self.gb_per_s:.2f} GB/s"
         others = "".join(f"; not {name}: {why}" for name, why in self.passed_over.items())
-        return f"<{self.name}, {speed}{others}>"
+        through = f", through memory of the host {' and '.join(self.staged)}" if self.staged else ""
+        return f"<{self.name}, {speed}{through}{others}>"
 
 
 def by_preference(names: Collection[str], speeds: Mapping[str, float]) -> list[str]:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import hmac
 import os
+import select
 import socket
 import threading
 import time
 import weakref
-from contextlib import suppress
+from contextlib import closing, suppress
 from secrets import token_bytes
 from typing import Literal
 
+from .. import _native_memory as native
 from ..call import peer_uid
 from ..errors import ProtocolError
 from .grant import Grant
@@ -19,12 +21,14 @@ from .handle import Handle, Owner
 from .outcomes import DONE
 from .protocol import CODE_BYTES, NONCE_BYTES, REPLY_BYTES, SEALED_BYTES, Request, Session, hello
 from .providers import Job, Unreachable
+from .staging import filling, reading
 from .streams import receive, receive_into, send, tune
 
 __all__ = ["Connection", "Refused", "open_connection"]
 
 _CONNECT_S = 5.0
 _RETRY_S = 0.005
+_LOOK_MS = 20
 
 
 class Refused(Exception):
@@ -137,26 +141,28 @@ class Connection:
         handle = job.handle
         self._number += 1
         request = Request(job.write, handle.slot, handle.generation, job.offset + at, length)
-        view = job.local.view[at : at + length]
-        with view:
-            send(self._sock, self._session.request(request, handle.key, self._number), deadline=job.deadline)
+        send(self._sock, self._session.request(request, handle.key, self._number), deadline=job.deadline)
+        status, number = self._reply(handle, job.deadline)
+        if status == DONE and job.write:
+            with closing(reading(job.local, at, length)) as pieces:
+                for piece in pieces:
+                    send(self._sock, b"", piece.view, deadline=job.deadline)
             status, number = self._reply(handle, job.deadline)
-            if status == DONE and job.write:
-                send(self._sock, b"", view, deadline=job.deadline)
-                status, number = self._reply(handle, job.deadline)
-            elif status == DONE:
-                receive_into(self._sock, view, deadline=job.deadline)
+        elif status == DONE:
+            with closing(filling(job.local, at, length)) as pieces:
+                for piece in pieces:
+                    receive_into(self._sock, piece.view, deadline=job.deadline)
         return status, number
 
-    def grant(self, handle: Handle, deadline: float, *, write: bool) -> Grant:
-        """What it takes to reach the region by RDMA, for as long as this connection is open.
+    def grant(self, handle: Handle, deadline: float, *, write: bool, staged: bool = False) -> Grant:
+        """What it takes to reach the region, or its stage, by RDMA, for as long as this connection is open.
 
         Raises:
             Refused.
             OSError, ProtocolError: as `move`.
         """
         self._number += 1
-        request = Request(write, handle.slot, handle.generation, 0, 0, rdma=True)
+        request = Request(write, handle.slot, handle.generation, 0, 0, rdma=True, staged=staged)
         send(self._sock, self._session.request(request, handle.key, self._number), deadline=deadline)
         status, number = self._reply(handle, deadline)
         if status != DONE:
@@ -167,6 +173,35 @@ class Connection:
 
     def fileno(self) -> int:
         return self._sock.fileno()
+
+    def ask_stage(self, job: Job, at: int, length: int, area: int) -> None:
+        """Has so much of the region loaded into the area, or stored from it; the answer is to be awaited.
+
+        Raises:
+            OSError: as `move`.
+        """
+        handle = job.handle
+        self._number += 1
+        request = Request(
+            job.write, handle.slot, handle.generation, job.offset + at, length, staged=True, area=area
+        )
+        send(self._sock, self._session.request(request, handle.key, self._number), deadline=job.deadline)
+
+    def stage_answer(self, job: Job, later: int) -> tuple[int, int]:
+        """Status and errno of what was asked before the last `later`; STOPPED as soon as the job is.
+
+        Raises:
+            OSError, ProtocolError: as `move`.
+        """
+        watched = select.poll()
+        watched.register(self._sock, select.POLLIN)
+        while not watched.poll(_LOOK_MS):
+            if job.stop.is_set():
+                return native.STOPPED, 0
+            if time.monotonic() >= job.deadline:
+                return native.LATE, 0
+        data = receive(self._sock, REPLY_BYTES, deadline=job.deadline)
+        return self._session.read_reply(data, self._number - later, job.handle.key, DONE)
 
     def _reply(self, handle: Handle, deadline: float) -> tuple[int, int]:
         data = receive(self._sock, REPLY_BYTES, deadline=deadline)

@@ -10,7 +10,7 @@ from ..errors import ProtocolError
 __all__ = ["LANES", "Grant"]
 
 LANES = 16
-_NUMBERS = struct.Struct("!QQQHB")
+_NUMBERS = struct.Struct("!QQQHBIQ")
 _LENGTH = struct.Struct("!H")
 
 
@@ -20,7 +20,8 @@ class Grant:
 
     `worker`: where to connect, or, by rdma_cm, `listener` (host, 0 for none). `lanes`: words of eight bytes,
     in each of which one transfer says what it is in: the region's slot and one, else 0. `word`: the region's
-    generation, another once it is dropped. `rights` are the region's (`handle`).
+    generation, another once it is dropped. `rights` are the region's (`handle`). Where it is a stage that is
+    granted in a region's place, `stage` is its slot and its generation.
     """
 
     worker: bytes
@@ -32,12 +33,14 @@ class Grant:
     word: int
     word_key: bytes
     rights: int
+    stage: tuple[int, int] | None = None
 
     def pack(self) -> bytes:
         host, port = self.listener or ("", 0)
         texts = (self.worker, host.encode(), self.lanes_key, self.region_key, self.word_key)
         packed = b"".join(_LENGTH.pack(len(text)) + text for text in texts)
-        return _NUMBERS.pack(self.lanes, self.region, self.word, port, self.rights) + packed
+        stage = self.stage or (0, 0)
+        return _NUMBERS.pack(self.lanes, self.region, self.word, port, self.rights, *stage) + packed
 
     @classmethod
     def unpack(cls, data: bytes) -> Grant:
@@ -46,7 +49,7 @@ class Grant:
             ProtocolError: it is none.
         """
         try:
-            lanes, region, word, port, rights = _NUMBERS.unpack_from(data)
+            lanes, region, word, port, rights, slot, generation = _NUMBERS.unpack_from(data)
             at, texts = _NUMBERS.size, []
             for _ in range(5):
                 (length,) = _LENGTH.unpack_from(data, at)
@@ -60,4 +63,5 @@ class Grant:
             raise ProtocolError(
                 "protocol_error", "what the owner tells of its RDMA is malformed", "Use one version."
             ) from None
-        return cls(worker, listener, lanes, lanes_key, region, region_key, word, word_key, rights)
+        stage = (slot, generation) if generation else None  # those that live are odd
+        return cls(worker, listener, lanes, lanes_key, region, region_key, word, word_key, rights, stage)

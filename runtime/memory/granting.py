@@ -7,8 +7,11 @@ import threading
 from contextlib import suppress
 
 from .. import _native_memory as native
+from .device import DeviceMemory
 from .grant import LANES, Grant
 from .handle import READ, WRITE
+from .holding import Held
+from .pinned import Pinned
 from .regions import Region
 from .ucx import Ucx
 
@@ -77,6 +80,14 @@ class Grants:
         with suppress(RuntimeError):  # UCX has ended, and all of it
             lanes.close()
 
+    def reaches(self, memory: Held) -> bool:
+        """Whether network cards do, as far as UCX knows.
+
+        Raises:
+            Unreachable: there is no RDMA here.
+        """
+        return isinstance(memory, Pinned) or bool(self._ucx.engine().memory_types >> memory.kind & 1)
+
     def grant(self, region: Region, lanes: Lanes) -> Grant | None:
         """For a region that is held meanwhile; None where it has been dropped.
 
@@ -137,6 +148,7 @@ class _Offer:
                 region.memory.size,
                 bool(region.rights & READ),
                 bool(region.rights & WRITE),
+                region.memory.kind if isinstance(region.memory, DeviceMemory) else 0,
             )
         self._word = page, index = grants.take_word(engine)
         self.word_address, self.word_key = page.address + _WORD * index, page.key

@@ -70,7 +70,8 @@ class Owner:
 class Handle:
     """One region, in its `generation`: that of a later region in the same slot is another.
 
-    `rights` are READ, WRITE or both; `mappable`: its memory is a file, which others can map.
+    `rights` are READ, WRITE or both; `mappable`: its memory is a file, which others can map. `device` is the
+    name of the one that it is on, empty for memory of the host.
     """
 
     owner: Owner
@@ -80,6 +81,7 @@ class Handle:
     size: int
     rights: int
     mappable: bool = False
+    device: str = ""
 
 
 def span(size: int, local: int, offset: int, length: int | None, *, write: bool) -> int:

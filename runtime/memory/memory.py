@@ -15,16 +15,18 @@ from secrets import token_hex
 from typing import Any, TypeVar
 
 from .. import _native_memory as native
-from ..errors import Conflict, MilkweedError, Unavailable
+from ..errors import Conflict, InvalidArgument, MilkweedError, Unavailable
 from ..mesh_secret import MeshSecrets
 from ..node import Future, Node
 from .broadcast import Broadcasting, Desk, Line, Outcome, Receiver, lead, open_line
 from .choosing import Transport
+from .device import DeviceMemory
 from .granting import Grants
 from .handle import Handle, Owner, span
 from .here import listen_address, machine
+from .holding import Held, hold
 from .outcomes import error_of
-from .pinned import Pinned, pin
+from .pinned import Pinned
 from .providers import Job, Provider
 from .rdma import Rdma
 from .regions import Region, Regions
@@ -60,7 +62,7 @@ class Wanted:
             InvalidArgument: out_of_range, or `value` is no memory, or cannot be written to.
         """
         self.handle = handle
-        self.local = pin(value, writable=not write)
+        self.local = hold(value, writable=not write)
         self.offset = offset
         self.length = span(handle.size, self.local.size, offset, length, write=write)
         self.only = only
@@ -90,30 +92,36 @@ class Memory:
             Sockets("tcp", self._machine, self._secrets),
         )
         self._providers = {provider.name: provider for provider in providers}
-        self._routes: OrderedDict[tuple[bytes, bool, str | None], Route] = OrderedDict()
+        self._routes: OrderedDict[tuple[bytes, bool, str, str | None], Route] = OrderedDict()
         self._movers = Movers()
         here.in_child(self._abandon)
         here.at_close(self._end)
 
-    def register(self, memory: Pinned, rights: int) -> Handle:
+    def register(self, memory: Held, rights: int) -> Handle:
         """
         Raises:
             Conflict: too_many_buffers.
         """
         owner = self._as_owner()
         region = self.regions.register(memory, rights)
+        device = memory.where if isinstance(memory, DeviceMemory) else ""
         return Handle(
-            owner, region.slot, region.generation, region.key, memory.size, rights, memory.file >= 0
+            owner, region.slot, region.generation, region.key, memory.size, rights, memory.file >= 0, device
         )
 
     def view_of(self, handle: Handle) -> memoryview:
         """
         Raises:
             Conflict: not_the_owner; buffer_dropped.
+            InvalidArgument: it is on a device.
         """
         region = self._owned(handle)
         if region is None or not region.is_live:
             raise error_of(native.DROPPED, handle, write=False)
+        if not isinstance(region.memory, Pinned):
+            raise InvalidArgument(
+                "unsupported", f"its memory is on {handle.device}", "Use the tensor that it was made of."
+            )
         return region.memory.view
 
     def _owned(self, handle: Handle) -> Region | None:
@@ -135,7 +143,7 @@ class Memory:
         )
 
     def read(
-        self, handle: Handle, dst: memoryview, offset: int, length: int, only: str | None, timeout: float
+        self, handle: Handle, dst: Held, offset: int, length: int, only: str | None, timeout: float
     ) -> Moving:
         """`RDMABuffer.read_into`."""
         return self.start([Wanted(handle, dst, offset, length, only, write=False)], timeout)
@@ -198,7 +206,7 @@ class Memory:
 
     def route(self, handle: Handle, only: str | None = None) -> Route:
         """The ways to a region, or the one of that name."""
-        key = (handle.owner.token, handle.mappable, only)
+        key = (handle.owner.token, handle.mappable, handle.device, only)
         with self._lock:
             route = self._routes.get(key)
             if route is None:

@@ -9,6 +9,9 @@
     serves  a second reply, when they are in the region       }
     serves  a grant, its length and its code by the buffer's key, after a reply of DONE to a request for RDMA
 
+Memory of a device that no network card reaches goes through a stage, memory of the host that a grant is for.
+A request loads an area of it from the region, or stores one there, and is answered when that is done.
+
 A request to talk about a region is answered with a reply; then both send sealed messages (`sealing.py`).
 
 Neither secret nor key is ever sent. Codes are HMAC-SHA256 over both nonces, so that none is good for another
@@ -39,12 +42,16 @@ __all__ = [
     "nonce_of",
 ]
 
-_MAGIC = b"mwmem\x002\n"
+_MAGIC = b"mwmem\x003\n"
 NONCE_BYTES = 32
 CODE_BYTES = 32
 _TALK = 2
 _RDMA = 4  # and what a transfer would say
-_REQUEST = struct.Struct("!BxxxIQQQQ")
+_STAGED = 8  # and what a transfer, or RDMA, would say
+_KINDS = {0, 1, _TALK} | {
+    write | staged | rdma for write in (0, 1) for staged in (0, _STAGED) for rdma in (0, _RDMA)
+}
+_REQUEST = struct.Struct("!BBxxIQQQQ")
 _REPLY = struct.Struct("!BxxxiQ")
 _SEALED = struct.Struct("!QH")
 _TAG_BYTES = 16
@@ -81,7 +88,7 @@ def _tag(mesh: str) -> bytes:
 @dataclass(frozen=True, slots=True)
 class Request:
     """Of a transfer, unless one of these is set: `talk` about a region, what it takes to reach it by `rdma`
-    (for reads, or writes).
+    (for reads, or writes). `staged`: by way of the stage, in that `area` of it.
     """
 
     write: bool
@@ -91,6 +98,8 @@ class Request:
     length: int
     talk: bool = False
     rdma: bool = False
+    staged: bool = False
+    area: int = 0
 
 
 class Session:
@@ -104,8 +113,8 @@ class Session:
 
     def request(self, request: Request, key: bytes, number: int) -> bytes:
         fields = (request.slot, request.generation, request.offset, request.length)
-        kind = _TALK if request.talk else request.write | request.rdma * _RDMA
-        packed = _REQUEST.pack(kind, *fields, number)
+        kind = _TALK if request.talk else request.write | request.rdma * _RDMA | request.staged * _STAGED
+        packed = _REQUEST.pack(kind, request.area, *fields, number)
         return packed + self._signed(key, b"request" + packed)
 
     def read_request(self, data: bytes, number: int) -> Request:
@@ -114,11 +123,11 @@ class Session:
         Raises:
             ProtocolError: it is no request, or not the next one.
         """
-        kind, slot, generation, offset, length, found = _REQUEST.unpack_from(data)
-        if found != number or kind not in (0, 1, _TALK, _RDMA, _RDMA | 1):
+        kind, area, slot, generation, offset, length, found = _REQUEST.unpack_from(data)
+        if found != number or kind not in _KINDS:
             raise ProtocolError("protocol_error", "a request out of order", _FORGED)
-        talk, rdma = kind == _TALK, bool(kind & _RDMA)
-        return Request(kind in (1, _RDMA | 1), slot, generation, offset, length, talk, rdma)
+        talk, rdma, staged = kind == _TALK, bool(kind & _RDMA), bool(kind & _STAGED)
+        return Request(bool(kind & 1), slot, generation, offset, length, talk, rdma, staged, area)
 
     def is_signed(self, data: bytes, key: bytes) -> bool:
         packed, code = data[: _REQUEST.size], data[_REQUEST.size :]

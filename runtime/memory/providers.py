@@ -9,9 +9,11 @@ from typing import Protocol
 
 from .. import _native_memory as native
 from .handle import Handle
-from .pinned import Pinned
+from .holding import Held
 
-__all__ = ["Job", "Line", "Provider", "Unreachable"]
+__all__ = ["AT_OWNER", "HERE", "Job", "Line", "Provider", "Unreachable"]
+
+HERE, AT_OWNER = "here", "at its owner"
 
 
 class Unreachable(Exception):
@@ -29,15 +31,19 @@ class Unreachable(Exception):
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class Job:
-    """One transfer: `length` bytes between `offset` of a region and the start of `local`."""
+    """One transfer: `length` bytes between `offset` of a region and the start of `local`.
+
+    `staged` is filled with the ends (HERE, AT_OWNER) where a device's bytes go through memory of the host.
+    """
 
     handle: Handle
     write: bool
     offset: int
     length: int
-    local: Pinned
+    local: Held
     deadline: float
     threads: int = 1
+    staged: set[str] = field(default_factory=set)
     stop: native.Stop = field(default_factory=native.Stop)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _stoppers: list[Callable[[], object]] = field(default_factory=list)
@@ -46,7 +52,8 @@ class Job:
         """Ends it soon; any thread."""
         with self._lock:
             self.stop.set()
-            stoppers, self._stoppers = self._stoppers, []
+            stoppers = tuple(self._stoppers)
+            self._stoppers.clear()  # jobs of its pieces share it
         for stop in stoppers:
             stop()
 

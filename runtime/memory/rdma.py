@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import errno
+import logging
 import os
 import threading
 import time
 from collections import OrderedDict
-from contextlib import suppress
 
 from .. import _native_memory as native
 from ..errors import MilkweedError
 from ..mesh_secret import MeshSecrets
 from .common_mesh import common_mesh
-from .connection import Connection, Refused, open_connection
-from .grant import Grant
-from .handle import READ, WRITE, Handle, Machine, Owner
+from .connection import Refused
+from .handle import Handle, Machine, Owner
+from .holding import Held
 from .outcomes import DONE, error_of
 from .pinned import Pinned
-from .providers import Job, Line, Unreachable
-from .ucx import RDMA_VARIABLE, Ucx, may_pin
+from .providers import AT_OWNER, Job, Line, Unreachable
+from .rdma_link import Link
+from .rdma_staged import StagedLink
+from .staging import failing, on_host, wait_until_ready
+from .ucx import Ucx, may_pin
 
 __all__ = ["Rdma"]
+
+logger = logging.getLogger(__name__)
 
 _CONNECT_S = 3.0
 _ASK_AGAIN_S = 0.7  # after a failure, which took a second by itself: a dead host is told of within two
 _OWNERS_KEPT = 256
-_REGIONS_KEPT = 1024
+_LOOK_S = 0.02
 
 _REFUSALS = {
     errno.ENODEV: "its owner has no RDMA",
     errno.ENOMEM: "its owner may not pin so much memory (ulimit -l there)",
     errno.EIO: "its owner cannot register it with UCX: see its log",
+    errno.EOPNOTSUPP: "its owner's UCX does not register memory of that device",
 }
 
 
-_Key = tuple[int, int, bytes]
+class _DeviceUnreached(Unreachable):
+    """As it seems by the card: memory of one of both ends is on a device."""
 
 
 class Rdma:
@@ -74,7 +81,7 @@ class Rdma:
 
 
 class _Line:
-    """To one owner. `_link` is made when it is needed, and again when it has failed."""
+    """To one owner. Links are made when they are needed, and again when they have failed."""
 
     quick = 0
 
@@ -84,13 +91,62 @@ class _Line:
         self._mesh = mesh
         self._secret = secret
         self._lock = threading.Lock()
-        self._link: _Link | None = None
-        self._stuck: list[Pinned] = []
+        self._turn = threading.Lock()  # of who uses the staged one
+        self._links: dict[bool, Link] = {}  # by whether it is the staged one
+        self._stuck: list[Held] = []
+        self._reached = engine.memory_types  # kinds of memory, as bits, of the devices here
+        self._unreached: set[str] = set()  # its owner's devices
 
     def move(self, job: Job) -> None:
+        """What the cards reach, by them alone; of other devices, by way of the host's memory."""
+        if isinstance(job.local, Pinned):
+            self._move(job)
+            return
+        if self._reached >> job.local.kind & 1:
+            try:
+                with failing(job.local, job):
+                    wait_until_ready(job.local, job.deadline, job.stop.is_set)
+                self._move(job)
+            except _DeviceUnreached as why:
+                logger.warning("memory on %s goes through the host's: %s", job.local.where, why.reason)
+                self._reached &= ~(1 << job.local.kind)
+            else:
+                return
+        with on_host(job) as jobs:
+            for one in jobs:
+                self._move(one)
+
+    def _move(self, job: Job) -> None:
+        device = job.handle.device
+        if device not in self._unreached:
+            try:
+                self._attempt(job, staged=False)
+            except _DeviceUnreached as why:
+                if not device:
+                    raise
+                logger.warning("buffers on %s go through its host's memory: %s", device, why.reason)
+                self._unreached.add(device)
+            else:
+                return
+        job.staged.add(AT_OWNER)
+        self._wait_for_turn(job)
+        try:
+            self._attempt(job, staged=True)
+        finally:
+            self._turn.release()
+
+    def _wait_for_turn(self, job: Job) -> None:
+        while not self._turn.acquire(timeout=_LOOK_S):
+            if job.stop.is_set() or time.monotonic() >= job.deadline:
+                status = native.STOPPED if job.stop.is_set() else native.LATE
+                raise error_of(status, job.handle, write=job.write)
+
+    def _attempt(self, job: Job, *, staged: bool) -> None:
         for within in (_CONNECT_S, _ASK_AGAIN_S):
-            link = self._connected(job, min(job.deadline, time.monotonic() + within))
-            status, number = link.move(job)
+            link = self._connected(job, min(job.deadline, time.monotonic() + within), staged=staged)
+            status, number = self._tried(link, job)
+            if link.is_spent:
+                self._forget(link)
             if status == DONE:
                 return
             if status not in (native.FAILED, native.OWNER_LOST):
@@ -101,15 +157,25 @@ class _Line:
             self._forget(link)
         raise self._failed(job, number)
 
+    @staticmethod
+    def _tried(link: Link, job: Job) -> tuple[int, int]:
+        try:
+            return link.move(job)
+        except TimeoutError:
+            return native.LATE if time.monotonic() >= job.deadline else native.OWNER_LOST, 0
+        except OSError:
+            return native.OWNER_LOST, 0
+
     def _failed(self, job: Job, number: int) -> Exception:
         reason = f"UCX: {self._engine.words(number)}"
         if not may_pin(job.length):
             return Unreachable(
                 f"{reason}; {job.length} bytes may not be pinned here (ulimit -l)", forbidden=True
             )
-        return Unreachable(reason, lasting=False)
+        of_device = job.handle.device or not isinstance(job.local, Pinned)
+        return (_DeviceUnreached if of_device else Unreachable)(reason, lasting=False)
 
-    def _connected(self, job: Job, deadline: float) -> _Link:
+    def _connected(self, job: Job, deadline: float, *, staged: bool) -> Link:
         """A link that knows the job's region.
 
         Raises:
@@ -118,128 +184,43 @@ class _Line:
         """
         with self._lock:
             try:
-                if self._link is None:
-                    self._link = _Link(self._engine, self._owner, self._mesh, self._secret, job, deadline)
-                self._link.learn(job, deadline)
+                link = self._links.get(staged)
+                if link is None:
+                    kind = StagedLink if staged else Link
+                    link = kind(self._engine, self._owner, self._mesh, self._secret, job, deadline)
+                    self._links[staged] = link
+                link.learn(job, deadline)
             except Refused as refused:
                 if refused.status == native.FAILED:
                     reason = _REFUSALS.get(refused.number, os.strerror(refused.number))
+                    if refused.number == errno.EOPNOTSUPP:
+                        raise _DeviceUnreached(reason) from None
                     raise Unreachable(reason, forbidden=refused.number == errno.ENOMEM) from None
                 raise error_of(refused.status, job.handle, write=job.write) from None
             except (Unreachable, MilkweedError):
-                self._close_link()
+                self._close_link(staged)
                 raise
             except TimeoutError:
-                self._close_link()
+                self._close_link(staged)
                 late = time.monotonic() >= job.deadline
                 status = native.LATE if late else native.OWNER_LOST
                 raise error_of(status, job.handle, write=job.write) from None
             except OSError:
-                self._close_link()
+                self._close_link(staged)
                 raise error_of(native.OWNER_LOST, job.handle, write=job.write) from None
-            return self._link
+            return link
 
-    def _forget(self, link: _Link) -> None:
+    def _forget(self, link: Link) -> None:
         with self._lock:
-            if self._link is link:
-                self._close_link()
+            if self._links.get(link.is_staged) is link:
+                self._close_link(link.is_staged)
 
-    def _close_link(self) -> None:
-        link, self._link = self._link, None
+    def _close_link(self, staged: bool) -> None:
+        link = self._links.pop(staged, None)
         if link is not None:
             link.close()
 
     def close(self) -> None:
         """In a forked child, where the lock may be held for ever, too."""
-        self._close_link()
-
-
-class _Link:
-    """A connection on which the owner grants regions, and the endpoint by which they are reached."""
-
-    def __init__(
-        self, engine: native.Ucx, owner: Owner, mesh: str, secret: bytes, job: Job, deadline: float
-    ) -> None:
-        self._engine = engine
-        self._connection: Connection = open_connection("tcp", owner, mesh, secret, job, deadline)
-        self._connection.end()  # the job that opened it has no part in it
-        self._endpoint: int | None = None
-        self._regions: OrderedDict[_Key, tuple[int, int]] = OrderedDict()  # its number here, its rights
-
-    def learn(self, job: Job, deadline: float) -> None:
-        """
-        Raises:
-            Refused; Unreachable.
-            OSError, ProtocolError: `Connection.move`.
-        """
-        key, right = _key(job), WRITE if job.write else READ
-        if (known := self._regions.get(key)) is not None:
-            self._regions.move_to_end(key)
-            if not known[1] & right:
-                raise Refused(native.FORBIDDEN, 0)
-            return
-        grant = self._connection.grant(job.handle, deadline, write=job.write)
-        try:
-            if self._endpoint is None:
-                self._endpoint = self._connected(grant, deadline)
-            number = self._engine.attach(
-                self._endpoint,
-                job.handle.slot,
-                job.handle.generation,
-                grant.region,
-                grant.region_key,
-                grant.word,
-                grant.word_key,
-            )
-        except RuntimeError as error:
-            raise Unreachable(str(error)) from None
-        self._regions[key] = number, grant.rights
-        if len(self._regions) > _REGIONS_KEPT:
-            self._engine.detach(self._endpoint, self._regions.popitem(last=False)[1][0])
-
-    def _connected(self, grant: Grant, deadline: float) -> int:
-        """By rdma_cm where both have it: the network's own way to find a path."""
-        wanted = os.environ.get(RDMA_VARIABLE)
-        if grant.listener is not None and wanted != "address":
-            try:
-                return self._engine.connect(
-                    grant.worker, grant.listener, grant.lanes, grant.lanes_key, deadline
-                )
-            except RuntimeError:
-                if wanted == "cm":
-                    raise
-        elif wanted == "cm":
-            raise RuntimeError("its owner has no listener of rdma_cm")
-        return self._engine.connect(grant.worker, None, grant.lanes, grant.lanes_key, deadline)
-
-    def move(self, job: Job) -> tuple[int, int]:
-        """Status, and UCX's own where it failed."""
-        known = self._regions.get(_key(job))
-        if known is None or self._endpoint is None:
-            return native.FAILED, native.UCX_CANCELED  # another thread has given the link up
-        try:
-            return self._engine.move(
-                self._endpoint,
-                known[0],
-                job.write,
-                job.offset,
-                job.length,
-                job.local.address,
-                0,
-                job.stop,
-                job.deadline,
-                self._connection.fileno(),
-            )
-        except RuntimeError:  # or is about to
-            return native.FAILED, native.UCX_CANCELED
-
-    def close(self) -> None:
-        """The owner takes it as a sign that nothing of this process is under way any more."""
-        if self._endpoint is not None:
-            with suppress(RuntimeError):  # UCX has ended
-                self._engine.disconnect(self._endpoint)
-        self._connection.close()
-
-
-def _key(job: Job) -> _Key:
-    return job.handle.slot, job.handle.generation, job.handle.key
+        for staged in tuple(self._links):
+            self._close_link(staged)

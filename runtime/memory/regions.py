@@ -10,6 +10,7 @@ from typing import Protocol
 from .. import _native_memory as native
 from ..errors import Conflict
 from .handle import KEY_BYTES, READ, WRITE
+from .holding import Held
 from .pinned import Pinned
 
 __all__ = ["Region", "Regions", "Remote"]
@@ -35,7 +36,7 @@ class Region:
 
     __slots__ = ("generation", "is_live", "key", "memory", "remote", "rights", "slot", "users")
 
-    def __init__(self, slot: int, key: bytes, rights: int, memory: Pinned) -> None:
+    def __init__(self, slot: int, key: bytes, rights: int, memory: Held) -> None:
         self.slot = slot
         self.key = key
         self.rights = rights
@@ -76,7 +77,7 @@ class Regions:
         """How many regions keep their memory."""
         return len(self._live) + len(self._dropped)
 
-    def register(self, memory: Pinned, rights: int) -> Region:
+    def register(self, memory: Held, rights: int) -> Region:
         """
         Raises:
             Conflict: too_many_buffers.
@@ -87,9 +88,9 @@ class Regions:
             slot = self._free.pop() if self._free else self._unused
             self._unused = max(self._unused, slot + 1)
             region = Region(slot, token_bytes(KEY_BYTES), rights, memory)
-            region.generation = self._table.publish(
-                slot, memory.address, memory.size, rights, region.key, memory.file
-            )
+            # What no processor reads is not told to others that would read it by theirs.
+            address, size = (memory.address, memory.size) if isinstance(memory, Pinned) else (0, 0)
+            region.generation = self._table.publish(slot, address, size, rights, region.key, memory.file)
             self._live[slot] = region
             return region
 

@@ -37,6 +37,7 @@ class Route:
         self._lock = threading.Lock()
         self._lines: dict[str, Line] = {}
         self._speeds: dict[str, float] = {}
+        self._staged: dict[str, frozenset[str]] = {}
         self._passed_over: dict[str, str] = {}
         self._closed: set[str] = set()
         self._order: list[str] = []
@@ -44,6 +45,8 @@ class Route:
 
     def quick(self, handle: Handle) -> int:
         """So many bytes are moved in less time than it takes to have a thread do it."""
+        if handle.device:
+            return 0
         for name in self._order:
             if not self._providers[name].at_hand:
                 return 0
@@ -75,6 +78,7 @@ class Route:
                 if error.code == "buffer_owner_lost":
                     self._lines.clear()  # nor is what they hold of it kept
                 raise
+            self._staged[name] = frozenset(job.staged)
             self._measured(name, job.length, time.perf_counter() - started)
             return
         raise self._unusable(job.handle)
@@ -93,7 +97,8 @@ class Route:
                         other: why for other, why in self._passed_over.items() if other in self._before(name)
                     }
                     speed = self._speeds.get(name)
-                return Transport(name, None if speed is None else speed / 1e9, passed_over)
+                    staged = self._staged.get(name, ())
+                return Transport(name, None if speed is None else speed / 1e9, passed_over, staged)
         raise self._unusable(handle)
 
     def _before(self, name: str) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from .. import _native_memory as native
 from .handle import Handle, Machine
 from .outcomes import DONE, error_of
 from .providers import Job, Line, Unreachable
+from .staging import on_host
 
 __all__ = ["Peers", "SameHost"]
 
@@ -81,6 +82,8 @@ class SameHost:
         self._peers = peers
 
     def reach(self, handle: Handle) -> Line:
+        if handle.device:
+            raise Unreachable(f"its memory is on {handle.device}")
         if self.name == "shared" and not handle.mappable:
             raise Unreachable("its memory was not allocated by RDMABuffer")
         return _OneSided(self.name, self._peers.of(handle), self._peers)
@@ -95,11 +98,16 @@ class _OneSided:
     def __init__(self, name: str, peer: native.Peer, peers: Peers) -> None:
         self._name = name
         self._peers = peers
-        self._move = peer.move if name == "process_vm" else peer.copy
+        self._native = peer.move if name == "process_vm" else peer.copy
 
     def move(self, job: Job) -> None:
+        with on_host(job) as jobs:
+            for one in jobs:
+                self._move_one(one)
+
+    def _move_one(self, job: Job) -> None:
         handle = job.handle
-        status, number = self._move(
+        status, number = self._native(
             handle.slot,
             handle.generation,
             handle.key,

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+from dataclasses import replace
+
 from .. import _native_memory as native
+from .device import DeviceMemory
 from .handle import Handle
+from .holding import Held
 from .outcomes import DONE, error_of
-from .providers import Job, Line, Unreachable
+from .pinned import Pinned
+from .providers import AT_OWNER, Job, Line, Unreachable
 from .regions import Regions
+from .staging import failing, filling, on_host, reading, wait_until_ready
 
 __all__ = ["SameProcess"]
 
@@ -46,9 +53,33 @@ class _Copy:
             status = region.refusal(job.handle.key, job.offset, job.length, write=job.write)
             if status != DONE:
                 return status, 0
-            there = region.memory.address + job.offset
-            to, source = (there, job.local.address) if job.write else (job.local.address, there)
-            apart = abs(to - source) >= job.length
-            return native.copy(to, source, job.length, job.threads if apart else 1, job.stop, job.deadline)
+            if isinstance(region.memory, Pinned) and isinstance(job.local, Pinned):
+                return _copied(region.memory, job.local, job)
+            return self._staged(region.memory, job)
         finally:
             self._regions.leave(region)
+
+    def _staged(self, memory: Held, job: Job) -> tuple[int, int]:
+        if isinstance(memory, DeviceMemory):
+            job.staged.add(AT_OWNER)
+        with on_host(job) as jobs, failing(memory, job):
+            wait_until_ready(memory, job.deadline, job.stop.is_set)
+            for one in jobs:
+                assert isinstance(one.local, Pinned)
+                # A piece of the region, or, where it is of the host, all that this job is about.
+                with closing((filling if job.write else reading)(memory, one.offset, one.length)) as pieces:
+                    at = 0
+                    for piece in pieces:
+                        near = one.local.part(at, piece.size)
+                        status, number = _copied(piece, near, replace(one, offset=0, length=piece.size))
+                        if status != DONE:
+                            return status, number
+                        at += piece.size
+        return DONE, 0
+
+
+def _copied(memory: Pinned, local: Pinned, job: Job) -> tuple[int, int]:
+    there = memory.address + job.offset
+    to, source = (there, local.address) if job.write else (local.address, there)
+    apart = abs(to - source) >= job.length
+    return native.copy(to, source, job.length, job.threads if apart else 1, job.stop, job.deadline)

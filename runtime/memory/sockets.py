@@ -15,9 +15,11 @@ from ..errors import MilkweedError
 from ..mesh_secret import MeshSecrets
 from .common_mesh import common_mesh
 from .connection import Connection, open_connection
+from .device import DeviceMemory
 from .handle import Handle, Machine, Owner
 from .outcomes import DONE, error_of
-from .providers import Job, Line, Unreachable
+from .providers import AT_OWNER, HERE, Job, Line, Unreachable
+from .staging import failing, wait_until_ready
 
 __all__ = ["Sockets"]
 
@@ -92,6 +94,15 @@ class _Streams:
         self._closed = False
 
     def move(self, job: Job) -> None:
+        if isinstance(job.local, DeviceMemory):
+            job.staged.add(HERE)
+        if job.handle.device:
+            job.staged.add(AT_OWNER)
+        with failing(job.local, job):
+            wait_until_ready(job.local, job.deadline, job.stop.is_set)
+            self._move(job)
+
+    def _move(self, job: Job) -> None:
         most = min(_STREAMS[self._name], len(os.sched_getaffinity(0)))
         streams = max(1, min(most, job.length // _LEAST_A_STREAM))
         size = -(-job.length // streams)

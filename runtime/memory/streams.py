@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import os
+import select
 import socket
 
 from .. import _native_memory as native
 
-__all__ = ["Offering", "receive", "receive_into", "send", "tune"]
+__all__ = ["Offering", "has_left", "receive", "receive_into", "send", "tune"]
 
 _LOOK_S, _LOOKS = 1, 4  # a host that is gone without a word is noticed after so many seconds
 _LEAST_SHARED = 1024 * 1024
@@ -24,6 +25,13 @@ def tune(sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _LOOK_S)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _LOOKS)
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def has_left(sock: socket.socket) -> bool:
+    """Whether the peer says nothing any more; does not wait."""
+    watched = select.poll()
+    watched.register(sock, select.POLLRDHUP)
+    return bool(watched.poll(0))
 
 
 def receive(sock: socket.socket, count: int, *, idle: float = math.inf, deadline: float = math.inf) -> bytes:

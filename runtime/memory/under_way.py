@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from ..node import Future, on_node_thread
+from .pinned import Pinned
 from .providers import Job
 from .routes import Route
 from .workers import Workers
@@ -69,7 +70,7 @@ class Movers:
             moving.settle(_taker(errors))
             return moving
         batch = _Batch(ways, moving, self._moved)
-        if all(route.quick(job.handle) for route, job in ways):
+        if all(_quick(route, job) for route, job in ways):
             # At the speed of memory. A transfer over a socket would keep Ctrl-C waiting.
             moving.help = batch.run
         for _ in range(min(len(ways), _LANES)):
@@ -141,11 +142,16 @@ def _is_quick(ways: Sequence[Way]) -> bool:
     """Whether all of it takes no longer than to have it done elsewhere."""
     if len(ways) == 1:
         ((route, job),) = ways
-        return not job.length or job.length <= route.quick(job.handle)
+        return not job.length or job.length <= _quick(route, job)
     total = sum(job.length for _, job in ways)
     return len(ways) <= _MOST_AT_ONCE and all(
-        not job.length or total <= route.quick(job.handle) for route, job in ways
+        not job.length or total <= _quick(route, job) for route, job in ways
     )
+
+
+def _quick(route: Route, job: Job) -> int:
+    """Copies of a device, or what it has to do first, are waited for by another thread."""
+    return route.quick(job.handle) if isinstance(job.local, Pinned) else 0
 
 
 def _done(route: Route, job: Job) -> Exception | None:

@@ -6,7 +6,9 @@ import queue
 import threading
 from collections.abc import Callable
 
-__all__ = ["Workers"]
+__all__ = ["THREAD_NAME", "Workers"]
+
+THREAD_NAME = "milkweed-mover"
 
 
 class Workers:
@@ -26,7 +28,7 @@ class Workers:
             if self._idle:
                 self._idle -= 1
             elif self._threads < self._most and not self._ended:
-                threading.Thread(target=self._run, name="milkweed-memory", daemon=True).start()
+                threading.Thread(target=self._run, name=THREAD_NAME, daemon=True).start()
                 self._threads += 1
         self._work.put(work)
 

@@ -14,7 +14,7 @@ from typing import Protocol
 from ...errors import Conflict, InvalidArgument, MilkweedError, ProtocolError
 from ...wire import SAME_VERSION
 from ..handle import READ, WRITE, Handle
-from ..pinned import Pinned
+from ..holding import Held
 from ..regions import Region, Regions
 from ..streams import receive, send
 from .arrivals import Arrivals
@@ -33,7 +33,7 @@ class Registrar(Mover, Protocol):
     @property
     def regions(self) -> Regions: ...
 
-    def register(self, memory: Pinned, rights: int) -> Handle: ...
+    def register(self, memory: Held, rights: int) -> Handle: ...
 
     def drop(self, handle: Handle, timeout: float) -> object: ...
 
@@ -120,8 +120,7 @@ class Desk:
         Raises:
             Conflict: too_many_buffers.
         """
-        whole = region.memory
-        part = Pinned(whole.view[: join.size], whole.address, whole.file)
+        part = region.memory.part(0, join.size)
         offered = self._memory.register(part, READ)
         try:
             with self.filling(offered) as arrivals:

@@ -9,8 +9,8 @@ from typing import Protocol
 
 from ...errors import MilkweedError, Unavailable
 from ...node import Future
+from .. import holding
 from ..handle import Handle
-from ..pinned import Pinned
 from .arrivals import Arrivals
 from .line import Line
 from .messages import Finished, Gone, Held, Join, Lost, Message, Take, There, Watch
@@ -29,7 +29,7 @@ class Mover(Protocol):
     async def open_line(self, handle: Handle) -> Line: ...
 
     def read(
-        self, handle: Handle, dst: memoryview, offset: int, length: int, only: str | None, timeout: float
+        self, handle: Handle, dst: holding.Held, offset: int, length: int, only: str | None, timeout: float
     ) -> Future[None]: ...
 
     def way(self, handle: Handle, only: str | None) -> str:
@@ -47,13 +47,13 @@ class Station:
         mover: Mover,
         line: Line,
         join: Join,
-        memory: Pinned,
+        memory: holding.Held,
         check: Callable[[], None],
         arrivals: Arrivals,
     ) -> None:
         self._mover = mover
         self._line = line
-        self._view = memory.view
+        self._memory = memory
         self._check = check
         self._pieces = Pieces(join.size, join.piece)
         self._gathering = Gathering(self._pieces.count)
@@ -161,8 +161,11 @@ class Station:
         """Asks for one piece after the other, until all are here."""
         while (number := await self._next()) is not None:
             offset, length = self._pieces.span(number)
-            with self._view[offset : offset + length] as part:
+            part = self._memory.part(offset, length)
+            try:
                 await _moved(self._mover.read(take.buffer, part, offset, length, take.only, _READ_S))
+            finally:
+                part.release()
             self._transport = self._transport or self._mover.way(take.buffer, take.only)
             is_last = self._gathering.arrived(number)
             self._arrivals.add(number)

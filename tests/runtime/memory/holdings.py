@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from milkweed.runtime import Future, RDMABuffer
 from milkweed.runtime.errors import MilkweedError
+from milkweed.runtime.memory.workers import THREAD_NAME
 from tests.runtime.memory import peers
 from tests.runtime.memory.peers import DEADLINE_S
 
@@ -20,7 +22,9 @@ __all__ = ["Holdings", "begin_write", "codes_of_bad_uses", "holdings"]
 
 @dataclass(frozen=True)
 class Holdings:
-    """`mappings`: of memory that buffers allocated; `locked` as the kernel writes it."""
+    """`mappings`: of memory that buffers allocated; `locked` as the kernel writes it. `threads` but for those
+    that move: as many are made, and kept, as are put to work before another is seen to be idle.
+    """
 
     descriptors: int
     threads: int
@@ -37,7 +41,9 @@ def holdings() -> tuple[Holdings, int]:
     with open("/proc/self/maps", encoding="utf-8", errors="replace") as file:
         mappings = sum("memfd:milkweed-buffer" in line for line in file)
     locked = (status["VmLck"], status["VmPin"])
-    found = Holdings(len(os.listdir("/proc/self/fd")), int(status["Threads"]), mappings, peers.held(), locked)
+    movers = sum(thread.name == THREAD_NAME for thread in threading.enumerate())
+    threads = int(status["Threads"]) - movers
+    found = Holdings(len(os.listdir("/proc/self/fd")), threads, mappings, peers.held(), locked)
     return found, int(status["VmRSS"].split()[0]) * 1024
 
 

@@ -24,6 +24,9 @@ requests = st.builds(
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**64 - 1),
     st.integers(0, 2**64 - 1),
+    rdma=st.booleans(),
+    staged=st.booleans(),
+    area=st.integers(0, 255),
 )
 
 

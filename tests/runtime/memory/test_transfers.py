@@ -11,8 +11,8 @@ import pytest
 
 from milkweed.runtime import Future, RDMAAction, RDMABuffer
 from milkweed.runtime.errors import Conflict, InvalidArgument, MilkweedError
+from milkweed.runtime.memory.holding import hold
 from milkweed.runtime.memory.memory import Memory
-from milkweed.runtime.memory.pinned import pin
 from milkweed.runtime.memory.providers import Job
 from milkweed.runtime.node import node
 from tests.runtime.memory import peers
@@ -190,7 +190,7 @@ def test_a_transfer_whose_time_is_over_moves_nothing(buffer: RDMABuffer) -> None
 
 def test_a_transfer_that_was_cancelled_moves_nothing(buffer: RDMABuffer, way: tuple[str, str]) -> None:
     dst = np.zeros(buffer.size(), np.uint8)
-    job = Job(buffer.handle, False, 0, dst.size, pin(dst), time.monotonic() + DEADLINE_S)
+    job = Job(buffer.handle, False, 0, dst.size, hold(dst), time.monotonic() + DEADLINE_S)
     job.cancel()
     route = node().part(Memory, Memory).route(buffer.handle, way[1])
     assert code_of(lambda: route.move(job)) == "cancelled"

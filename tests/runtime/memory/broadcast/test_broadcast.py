@@ -14,9 +14,10 @@ from milkweed.runtime.errors import Conflict, InvalidArgument, MilkweedError, Un
 from milkweed.runtime.extent import Extent
 from milkweed.runtime.memory.broadcast import leading
 from milkweed.runtime.region import Region
-from tests.runtime.memory import peers
+from tests.runtime.memory import devices, peers
 from tests.runtime.memory.broadcast import stage
 from tests.runtime.memory.broadcast.stage import SIZE, filling, on_host, open_peers, reaches, right, until
+from tests.runtime.memory.devices import Guarded
 from tests.runtime.memory.peers import DEADLINE_S, Peer, pattern
 
 pytestmark = pytest.mark.anyio
@@ -54,6 +55,21 @@ def held(owners: list[Peer]) -> list[int]:
 def code(outcome: object) -> str:
     assert isinstance(outcome, MilkweedError), outcome
     return outcome.code
+
+
+async def test_buffers_on_devices_are_filled_and_passed_on(three: list[Peer]) -> None:
+    source = RDMABuffer(Guarded(pattern(5, SIZE).tobytes()))
+    into = [
+        on_host(owner.call(devices.filled_on, "guarded", 1, SIZE + 100), host)
+        for host, owner in enumerate(three, 1)
+    ]
+    received = (await ended(broadcast_buffer(source, into))).values()
+    assert [one.taken_from for one in received] == [None, 0, 1]
+    expected = pattern(5, SIZE).tobytes() + pattern(1, SIZE + 100).tobytes()[SIZE:]
+    for owner in three:
+        assert owner.call(devices.content_of, 1) == expected
+        owner.call(devices.drop_on, 1)
+    await source.drop()
 
 
 async def test_every_receiver_has_all_of_it_and_hosts_pass_it_on(three: list[Peer]) -> None:

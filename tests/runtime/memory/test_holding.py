@@ -12,13 +12,16 @@ import torch
 
 from milkweed.runtime import RDMABuffer
 from milkweed.runtime.errors import Conflict, InvalidArgument
-from milkweed.runtime.memory.pinned import pin
+from milkweed.runtime.memory.holding import hold
+from milkweed.runtime.memory.pinned import Pinned
 
 DEADLINE_S = 30.0
 
 
 def content(value: Any) -> bytes:
-    return bytes(pin(value).view)
+    held = hold(value)
+    assert isinstance(held, Pinned)
+    return bytes(held.view)
 
 
 def test_all_kinds_of_contiguous_memory_are_taken() -> None:
@@ -36,9 +39,9 @@ def test_all_kinds_of_contiguous_memory_are_taken() -> None:
     for empty in (b"", np.zeros((0, 3)), torch.zeros(0), bytearray()):
         assert content(empty) == b""
     with mmap.mmap(-1, 4096) as area:
-        pinned = pin(area)
-        assert pinned.size == 4096
-        pinned.release()
+        held = hold(area)
+        assert held.size == 4096
+        held.release()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +64,7 @@ def test_all_kinds_of_contiguous_memory_are_taken() -> None:
 )
 def test_what_is_no_contiguous_memory_of_this_process_is_refused(value: Any) -> None:
     with pytest.raises(InvalidArgument):
-        pin(value)
+        hold(value)
 
 
 def test_memory_of_a_buffer_stays_where_it_is_until_it_is_dropped() -> None:

@@ -1,0 +1,117 @@
+"""The user's end of RDMA to one owner: what it grants is asked once, and then reached without it."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from contextlib import suppress
+
+from .. import _native_memory as native
+from .connection import Connection, Refused, open_connection
+from .device import DeviceMemory
+from .grant import Grant
+from .handle import READ, WRITE, Owner
+from .holding import Held
+from .providers import Job, Unreachable
+from .ucx import RDMA_VARIABLE
+
+__all__ = ["Link"]
+
+_REGIONS_KEPT = 1024
+
+_Key = tuple[int, int, bytes]
+
+
+class Link:
+    """A connection on which the owner grants regions, and the endpoint by which they are reached."""
+
+    is_staged = False
+    is_spent = False
+
+    def __init__(
+        self, engine: native.Ucx, owner: Owner, mesh: str, secret: bytes, job: Job, deadline: float
+    ) -> None:
+        self._engine = engine
+        self._connection: Connection = open_connection("tcp", owner, mesh, secret, job, deadline)
+        self._connection.end()  # the job that opened it has no part in it
+        self._endpoint: int | None = None
+        self._regions: OrderedDict[_Key, tuple[int, int]] = OrderedDict()  # its number here, its rights
+
+    def learn(self, job: Job, deadline: float) -> None:
+        """
+        Raises:
+            Refused; Unreachable.
+            OSError, ProtocolError: `Connection.move`.
+        """
+        key, right = _key(job), WRITE if job.write else READ
+        if (known := self._regions.get(key)) is not None:
+            self._regions.move_to_end(key)
+            if not known[1] & right:
+                raise Refused(native.FORBIDDEN, 0)
+            return
+        grant = self._connection.grant(job.handle, deadline, write=job.write, staged=self.is_staged)
+        try:
+            if self._endpoint is None:
+                self._endpoint = self._connected(grant, deadline)
+            number = self._attached(self._endpoint, job, grant)
+        except RuntimeError as error:
+            raise Unreachable(str(error)) from None
+        self._regions[key] = number, grant.rights
+        if len(self._regions) > _REGIONS_KEPT:
+            self._engine.detach(self._endpoint, self._regions.popitem(last=False)[1][0])
+
+    def _attached(self, endpoint: int, job: Job, grant: Grant) -> int:
+        slot, generation = grant.stage or (job.handle.slot, job.handle.generation)
+        return self._engine.attach(
+            endpoint, slot, generation, grant.region, grant.region_key, grant.word, grant.word_key
+        )
+
+    def _connected(self, grant: Grant, deadline: float) -> int:
+        """By rdma_cm where both have it: the network's own way to find a path."""
+        wanted = os.environ.get(RDMA_VARIABLE)
+        if grant.listener is not None and wanted != "address":
+            try:
+                return self._engine.connect(
+                    grant.worker, grant.listener, grant.lanes, grant.lanes_key, deadline
+                )
+            except RuntimeError:
+                if wanted == "cm":
+                    raise
+        elif wanted == "cm":
+            raise RuntimeError("its owner has no listener of rdma_cm")
+        return self._engine.connect(grant.worker, None, grant.lanes, grant.lanes_key, deadline)
+
+    def move(self, job: Job) -> tuple[int, int]:
+        """Status, and UCX's own where it failed."""
+        return self._moved(job, job.offset, job.length, job.local)
+
+    def _moved(self, job: Job, offset: int, length: int, local: Held) -> tuple[int, int]:
+        known = self._regions.get(_key(job))
+        if known is None or self._endpoint is None:
+            return native.FAILED, native.UCX_CANCELED  # another thread has given the link up
+        try:
+            return self._engine.move(
+                self._endpoint,
+                known[0],
+                job.write,
+                offset,
+                length,
+                local.address,
+                local.kind if isinstance(local, DeviceMemory) else 0,
+                job.stop,
+                job.deadline,
+                self._connection.fileno(),
+            )
+        except RuntimeError:  # or is about to
+            return native.FAILED, native.UCX_CANCELED
+
+    def close(self) -> None:
+        """The owner takes it as a sign that nothing of this process is under way any more."""
+        if self._endpoint is not None:
+            with suppress(RuntimeError):  # UCX has ended
+                self._engine.disconnect(self._endpoint)
+        self._connection.close()
+
+
+def _key(job: Job) -> _Key:
+    return job.handle.slot, job.handle.generation, job.handle.key
