@@ -5,9 +5,9 @@ set -euo pipefail
 kernel=$1 root=$2 here=$(dirname "${BASH_SOURCE[0]}")
 PATH=$PATH:/usr/sbin:/sbin
 
-# To have the host's root and to talk with it; then RDMA over Ethernet, and a network for it.
+# To have the host's root and to talk with it; then RDMA over Ethernet, and networks.
 MODULES=(virtio_pci 9pnet_virtio 9p overlay virtio_console virtio_rng qemu_fw_cfg
-    rdma_rxe rdma_ucm veth sch_netem)
+    rdma_rxe rdma_ucm veth sch_netem virtio_net)
 OPTIONAL=(crc32_generic) # rdma_rxe asks for it by another name; built in, or gone, in newer kernels
 
 mkdir -p "$root"/{bin,modules,proc,sys,dev,lower,layer,new}
