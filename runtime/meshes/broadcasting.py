@@ -53,6 +53,8 @@ def broadcast_buffer(
 
 
 def _numbered(into: Sequence[RDMABuffer]) -> ValueMesh[RDMABuffer]:
+    if isinstance(into, RDMABuffer):
+        raise _wrong("the buffers are a single RDMABuffer", "Give a list of them, or what an endpoint gave.")
     return ValueMesh(Region.of(Extent(buffers=len(into))), dict(enumerate(into)))
 
 

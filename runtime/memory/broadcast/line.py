@@ -99,6 +99,12 @@ async def open_line(handle: Handle, secrets: MeshSecrets, here: Machine) -> Line
 
 async def _connected(owner: Owner, here: Machine) -> socket.socket:
     is_unix = here.shares_network(owner.machine)
+    if here.is_cut_off(owner.machine):  # what has its address here is not it
+        raise Unavailable(
+            "transport_unusable",
+            f"no way leads to {owner}: it is in the network of simulated hosts, or this process is",
+            "Broadcast from an actor on those hosts, or from a controller that milkweed runs there.",
+        )
     if not is_unix and owner.tcp is None:
         raise Unavailable(
             "transport_unusable",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import anyio
 import anyio.lowlevel
@@ -143,6 +144,8 @@ async def test_what_cannot_be_is_refused_before_anything_is_moved(three: list[Pe
         await broadcast_buffer(source, [into, bytearray(SIZE)])  # type: ignore[list-item]
     with pytest.raises(InvalidArgument, match="the source too"):
         await broadcast_buffer(source, [source])
+    with pytest.raises(InvalidArgument, match="a single RDMABuffer"):
+        await broadcast_buffer(source, into)  # type: ignore[arg-type]
     assert three[0].call(peers.content, 3) == before
     for buffer in (source, small, sealed, unreadable):
         await buffer.drop()
@@ -225,6 +228,20 @@ async def test_a_source_that_ended_is_an_error_of_every_rank(three: list[Peer], 
     await anyio.to_thread.run_sync(mortals[0].kill)
     received = await ended(broadcast_buffer(source, receivers(three, 1, 2, 3)))
     assert [code(error) for error in received.errors().values()] == ["buffer_owner_lost"] * 3
+
+
+async def test_a_receiver_whose_network_this_process_is_not_in_is_not_said_to_have_ended(
+    three: list[Peer],
+) -> None:
+    source, into = RDMABuffer(10), three[0].call(peers.filled, 4, 10)
+    owner = into.handle.owner
+    inside = replace(owner.machine, network=owner.machine.network + 1, simulated=True)
+    # At the same address here listens something else, or, as at most addresses, nothing.
+    into.handle = replace(into.handle, owner=replace(owner, machine=inside, tcp=("127.0.0.1", 1)))
+    (error,) = (await ended(broadcast_buffer(source, [into]))).errors().values()
+    assert code(error) == "transport_unusable"
+    assert "network of simulated hosts" in str(error)
+    await source.drop()
 
 
 async def test_a_timeout_is_an_error_of_those_that_have_not_all(three: list[Peer]) -> None:
