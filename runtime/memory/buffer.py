@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from ..errors import InvalidArgument
@@ -39,8 +40,9 @@ class RDMABuffer:
         Raises:
             InvalidArgument: it is no contiguous memory of this process or its devices; no right is left.
             Conflict: too_many_buffers.
+            OSError: there is no room for so much.
         """
-        held = allocate(memory) if type(memory) is int else hold(memory)
+        held = allocate(int(memory)) if _is_size(memory) else hold(memory)
         rights = (READ if read else 0) | (WRITE if write and not held.is_readonly else 0)
         if not rights:
             raise InvalidArgument("invalid_argument", "a buffer without rights", "Allow reads or writes.")
@@ -142,8 +144,9 @@ class RDMAAction:
         """Adds `src.read_into(dst, offset, length)`.
 
         Raises:
-            InvalidArgument: out_of_range; `dst` cannot be written to.
+            InvalidArgument: out_of_range; `dst` cannot be written to; `src` is no buffer.
         """
+        _check_remote(src, "read_remote(dst, src): src")
         self._wanted.append(Wanted(src.handle, dst, offset, length, src.only, write=False))
         return self
 
@@ -153,8 +156,9 @@ class RDMAAction:
         """Adds `dst.write_from(src, offset, length)`.
 
         Raises:
-            InvalidArgument: out_of_range.
+            InvalidArgument: out_of_range; `src` is no memory; `dst` is no buffer.
         """
+        _check_remote(dst, "write_remote(dst, src): dst")
         self._wanted.append(Wanted(dst.handle, src, offset, length, dst.only, write=True))
         return self
 
@@ -165,6 +169,20 @@ class RDMAAction:
             the first error in the order of the batch, as `RDMABuffer.read_into` has them.
         """
         return _memory().start(self._wanted, timeout)
+
+
+def _is_size(memory: Any) -> bool:
+    """Numpy's integers too (such as `np.prod` gives), which are memory of a few bytes as well."""
+    return isinstance(memory, Integral) and not isinstance(memory, bool)
+
+
+def _check_remote(buffer: Any, name: str) -> None:
+    if not isinstance(buffer, RDMABuffer):
+        raise InvalidArgument(
+            "invalid_argument",
+            f"{name} is of type {type(buffer).__name__}",
+            "Give an RDMABuffer there, and memory of this process for the other.",
+        )
 
 
 def _memory() -> Memory:

@@ -14,7 +14,7 @@ __all__ = ["Held", "hold"]
 
 Held = Pinned | DeviceMemory
 
-_KINDS = "Give contiguous memory: bytes-like, a numpy array, a tensor, or a size in bytes."
+_KINDS = "Give contiguous memory: bytes-like, a numpy array, a tensor; a new buffer may be a size in bytes."
 
 
 def hold(value: Any, *, writable: bool = False) -> Held:

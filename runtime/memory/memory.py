@@ -11,6 +11,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from operator import index
 from secrets import token_hex
 from typing import Any, TypeVar
 
@@ -60,11 +61,14 @@ class Wanted:
         """
         Raises:
             InvalidArgument: out_of_range, or `value` is no memory, or cannot be written to.
+            TypeError: `offset` or `length` is no integer.
         """
         self.handle = handle
         self.local = hold(value, writable=not write)
-        self.offset = offset
-        self.length = span(handle.size, self.local.size, offset, length, write=write)
+        self.offset = index(offset)
+        self.length = span(
+            handle.size, self.local.size, self.offset, None if length is None else index(length), write=write
+        )
         self.only = only
         self.write = write
 

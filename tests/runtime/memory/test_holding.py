@@ -96,6 +96,15 @@ def test_a_buffer_of_a_size_is_new_memory() -> None:
     assert RDMABuffer(0).size() == 0
 
 
+@pytest.mark.parametrize("size", [np.prod((10, 4)), np.uint8(40)])
+def test_a_size_may_be_an_integer_of_numpy(size: Any) -> None:
+    buffer = RDMABuffer(size)
+    assert (buffer.size(), bytes(buffer.memory)) == (40, bytes(40))
+    buffer.drop().get(DEADLINE_S)
+    with pytest.raises(InvalidArgument, match="bool"):
+        RDMABuffer(True)
+
+
 def test_memory_that_cannot_be_written_to_can_be_read_only() -> None:
     buffer = RDMABuffer(b"constant")
     dst = bytearray(8)

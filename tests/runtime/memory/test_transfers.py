@@ -233,6 +233,24 @@ def test_what_leaves_the_buffer_is_refused_before_anything_is_sent(buffer: RDMAB
         buffer.over("carrier pigeon")
 
 
+def test_what_is_no_offset_or_length_is_refused_where_it_is_given(buffer: RDMABuffer) -> None:
+    with pytest.raises(TypeError, match="integer"):
+        buffer.read_into(bytearray(8), 4.0, 4)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="integer"):
+        buffer.write_from(b"12345678", 4, 4.0)  # type: ignore[arg-type]
+    dst = bytearray(8)
+    get(buffer.read_into(dst, np.int64(3), np.int64(8)))  # type: ignore[arg-type]
+    assert dst == pattern(1, buffer.size())[3:11].tobytes()
+
+
+def test_a_batch_says_which_argument_is_to_be_a_buffer(buffer: RDMABuffer) -> None:
+    mine = bytearray(8)
+    with pytest.raises(InvalidArgument, match=r"read_remote\(dst, src\): src is of type bytearray"):
+        RDMAAction().read_remote(buffer, mine)  # type: ignore[arg-type]
+    with pytest.raises(InvalidArgument, match=r"write_remote\(dst, src\): dst is of type bytearray"):
+        RDMAAction().write_remote(mine, buffer)  # type: ignore[arg-type]
+
+
 def test_only_its_owner_drops_a_buffer(buffer: RDMABuffer) -> None:
     with pytest.raises(Conflict, match="not_the_owner"):
         buffer.drop()
