@@ -376,7 +376,7 @@ def _unopened(path: Path, error: sqlite3.Error) -> Unavailable:
     return Unavailable(
         "index_unreadable",
         f"the index {path} cannot be opened: {error}",
-        "Move it away; hosts keep their spools.",
+        "Move it away (`milkweed doctor` says how); hosts keep their spools.",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import socket
 import subprocess
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from ...runtime.errors import MilkweedError, Unavailable
+from ...runtime.index import Index
 from ...runtime.paths import Places
 from ...runtime.schedulers import namespaces
 from ...runtime.services.stacks import find_pyspy, ptrace_mend
@@ -60,6 +62,23 @@ def check_directories() -> Check:
     finally:
         probe.unlink(missing_ok=True)
     return Check("directories", "ok", f"state {places.state}, sockets {places.runtime}")
+
+
+def check_index() -> Check:
+    """Opened as every command opens it; the first command makes one."""
+    try:
+        path = Places.from_environment().index
+    except MilkweedError as error:
+        return Check("index", "missing", error.cause, error.next_step)
+    if not path.exists():
+        return Check("index", "ok", "no mesh yet")
+    try:
+        Index(path).close()
+    except MilkweedError as error:
+        aside = f"mv {shlex.quote(str(path))} {shlex.quote(f'{path}.old')}"
+        mend = aside if error.code == "index_unreadable" else error.next_step
+        return Check("index", "missing", error.cause, mend)
+    return Check("index", "ok", str(path))
 
 
 def check_disk() -> Check:
@@ -151,6 +170,7 @@ def check_logind() -> Check:
 CHECKS: tuple[Callable[[], Check], ...] = (
     check_kernel,
     check_directories,
+    check_index,
     check_disk,
     check_pyspy,
     check_namespaces,

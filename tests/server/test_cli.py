@@ -11,7 +11,7 @@ import pytest
 from milkweed.runtime.errors import InvalidArgument
 from milkweed.server.cli import COMMANDS, main
 from milkweed.server.cli.call import parse_pairs
-from milkweed.server.cli.checks import CHECKS, check_directories, check_disk
+from milkweed.server.cli.checks import CHECKS, check_directories, check_disk, check_index
 from tests.server.conftest import MILKWEED, Cli
 
 
@@ -234,6 +234,20 @@ def test_the_doctor_tells_of_a_runtime_directory_that_is_too_long(
     monkeypatch.setenv("MILKWEED_RUNTIME_DIR", str(tmp_path / ("r" * 120)))
     check = check_directories()
     assert (check.state, check.mend) == ("missing", "Set MILKWEED_RUNTIME_DIR to a short directory.")
+
+
+def test_the_doctor_tells_of_an_index_that_cannot_be_read(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    state, index = tmp_path / "a state", tmp_path / "a state" / "index.sqlite"
+    monkeypatch.setenv("MILKWEED_STATE_DIR", str(state))
+    monkeypatch.setenv("MILKWEED_RUNTIME_DIR", str(tmp_path / "r"))
+    assert (check_index().state, index.exists()) == ("ok", False)  # nothing is made by the look
+    index.write_bytes(b"of another program" * 100)
+    check = check_index()
+    assert (check.state, check.mend) == ("missing", f"mv '{index}' '{index}.old'")
+    subprocess.run(check.mend, shell=True, check=True)
+    assert check_index().state == "ok"
 
 
 def test_the_doctor_tells_of_a_full_disk(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
