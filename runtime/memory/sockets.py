@@ -48,7 +48,7 @@ class Sockets:
         if self.name == "tcp" and self._machine.is_cut_off(owner.machine):
             raise Unreachable("no way leads into the network of simulated hosts, or out of it")
         if self.name == "tcp" and owner.tcp is None:
-            raise Unreachable("its owner listens on no address")
+            raise Unreachable("its owner listens on no address (MILKWEED_BUFFER_ADDRESS gives it one)")
         mesh, secret = common_mesh(owner, self._secrets)
         with self._lock:
             line = self._lines.get(owner.token)

@@ -27,10 +27,11 @@ def programs(document: str) -> dict[str, str]:
     return found
 
 
-RUNTIME = programs("docs/runtime.md")
+LIBRARY = programs("docs/runtime.md") | programs("docs/memory.md")
 PRINTS = {
     "Ten lines": re.escape("[0.0, 1.0, 2.0, 3.0]\n3.0\n"),
     "One buffer to many": re.escape("[None, None, None]\n[1000000.0, 1000000.0, 1000000.0]\n"),
+    "A checkpoint": "1\n",
     "Failures": r"\[managers 0\] proc procs-\w+-\d \(gpus=\d\): SIGKILL[^\n]* \(restarted 2 times\)\n",
 }
 
@@ -41,9 +42,9 @@ def places() -> Iterator[Places]:
         yield opened
 
 
-@pytest.mark.parametrize("headline", RUNTIME)
-def test_a_program_of_the_library_document_runs_as_it_stands(headline: str, tmp_path: Path) -> None:
-    (tmp_path / "program.py").write_text(RUNTIME[headline])
+@pytest.mark.parametrize("headline", LIBRARY)
+def test_a_program_of_the_library_documents_runs_as_it_stands(headline: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(LIBRARY[headline])
     done = subprocess.run(
         [sys.executable, "program.py"],
         cwd=tmp_path,

@@ -35,6 +35,11 @@ def test_every_tool_and_argument_is_documented() -> None:
             assert f"| `{argument}` |" in text
 
 
+def test_the_readme_says_how_many_tools_there_are() -> None:
+    readme = DOCUMENT.parents[1] / "README.md"
+    assert f"The server offers {len(Registry.load().tools)} tools" in readme.read_text(encoding="utf-8")
+
+
 def test_a_stale_document_is_found_and_mended(tmp_path: Path) -> None:
     file = tmp_path / "docs" / "tools.md"
     assert main(["--check", str(file)]) == 1
