@@ -37,7 +37,9 @@ def error_of(status: int, handle: Handle, *, write: bool, number: int = 0) -> Mi
         return Unavailable("cancelled", f"{what} was cancelled", "Part of it may have been moved.")
     if status == native.LATE:
         return Unavailable(
-            "deadline_exceeded", f"{what} took longer than its timeout", "Part of it may have been moved."
+            "deadline_exceeded",
+            f"{what} took longer than its timeout",
+            "Give it a longer one; part of it may have been moved.",
         )
     reason = os.strerror(number) if number else "for no known reason"
     unmapped = "Memory must stay mapped until its buffer is dropped."
