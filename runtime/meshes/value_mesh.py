@@ -184,10 +184,12 @@ class ValueMesh(Shaped, Generic[T]):
 
 def _mesh_error(errors: Mapping[int, Exception], total: int) -> MeshError:
     """Says how many failed, and each cause once with its ranks, that of the first rank first."""
-    ranks_by: dict[str, list[int]] = {}
+    ranks_by: dict[tuple[str, str], list[int]] = {}
     for rank, error in errors.items():
-        ranks_by.setdefault(_cause(error), []).append(rank)
-    causes = [f"{cause} ({_named(ranks)})" for cause, ranks in list(ranks_by.items())[:_CAUSES]]
+        ranks_by.setdefault((_cause(error), _place(error)), []).append(rank)
+    causes = [
+        f"{cause} ({_named(ranks)}{place})" for (cause, place), ranks in list(ranks_by.items())[:_CAUSES]
+    ]
     if len(ranks_by) > _CAUSES:
         causes.append(f"{len(ranks_by) - _CAUSES} more causes")
     ranks = "rank" if total == 1 else "ranks"
@@ -198,8 +200,7 @@ def _mesh_error(errors: Mapping[int, Exception], total: int) -> MeshError:
 def _cause(error: Exception) -> str:
     """An error in a line: the same for ranks that failed alike."""
     if isinstance(error, ActorError):
-        at = f" at {error.place}" if error.place else ""
-        return f"{_clipped(error.raised, _CAUSE_LENGTH)}{at}"
+        return _clipped(error.raised, _CAUSE_LENGTH)
     if isinstance(error, MilkweedError):
         return _clipped(f"{error.code}: {error.cause}", _CAUSE_LENGTH)
     try:
@@ -208,6 +209,11 @@ def _cause(error: Exception) -> str:
         words = ""
     name = type(error).__name__
     return _clipped(f"{name}: {words}" if words else name, _CAUSE_LENGTH)
+
+
+def _place(error: Exception) -> str:
+    """Where an endpoint raised it; not behind the cause itself, whose last words are what to do."""
+    return f", at {error.place}" if isinstance(error, ActorError) and error.place else ""
 
 
 def _named(ranks: Collection[int]) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from milkweed.runtime import meshes
-from milkweed.runtime.errors import MeshError, MilkweedError, Unavailable
+from milkweed.runtime.errors import ActorError, MeshError, MilkweedError, Unavailable
 from milkweed.runtime.extent import Extent
 from milkweed.runtime.meshes import Failed, ValueMesh, value_mesh
 from milkweed.runtime.region import Region
@@ -183,6 +183,19 @@ def test_a_cause_is_told_in_the_words_of_its_kind() -> None:
     with pytest.raises(MeshError) as caught:
         mesh.values()
     assert "host_lost: host 1 is lost (rank 0); Mute (rank 1); OSError (rank 2)" in str(caught.value)
+
+
+def test_where_an_endpoint_raised_stands_by_its_ranks_not_behind_what_to_do() -> None:
+    def raised(rank: int, line: int) -> ActorError:
+        cause = f"t.pull on rank {rank} raised Conflict: gone. Ask for another."
+        return ActorError("actor_error", cause, "", place=f"a.py:{line} in pull")
+
+    errors: dict[int, Exception] = {0: raised(0, 9), 1: raised(1, 9), 2: raised(2, 12)}
+    mesh: ValueMesh[int] = ValueMesh(Region.of(Extent(gpus=3)), {}, errors)
+    with pytest.raises(MeshError) as caught:
+        mesh.values()
+    told = "Conflict: gone. Ask for another"
+    assert f"{told} (ranks 0-1, at a.py:9 in pull); {told} (rank 2, at a.py:12 in pull)." in str(caught.value)
 
 
 def test_a_mesh_of_values_and_its_error_survive_pickling() -> None:
