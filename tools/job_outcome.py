@@ -183,7 +183,7 @@ def _next(view: JobView, restarted: int | None = None) -> str:
     given_up, lost = by_state.get("given_up"), by_state.get("lost")
     if given_up is not None and given_up.run:
         look = f"read_run_output(run={given_up.run!r}) has why"
-        if view.state == "failed":
+        if view.state in ("failed", "stopped"):  # it has ended: none of it can be restarted
             return f"{look}; then start_replicas again."
         return f"{look}; then restart_replica(job={view.job!r}, replica={given_up.replica})."
     if lost is not None:

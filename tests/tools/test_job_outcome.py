@@ -125,6 +125,7 @@ def test_64_replicas_fit_an_answer_even_if_no_two_are_alike(procs: int) -> None:
         (job_of(replica(0, state="restarting", failure=failed())), "read_run_output(run='run-0.1')"),
         (job_of(replica(0, state="succeeded"), state="succeeded"), "read_run_output(run='run-0.1')"),
         (job_of(replica(0, state="given_up"), state="failed"), "then start_replicas again"),
+        (job_of(replica(0, state="given_up"), state="stopped"), "then start_replicas again"),
         (job_of(replica(0, state="lost"), replica(1), state="degraded"), "mesh_status(mesh='mesh-a')"),
     ],
 )
