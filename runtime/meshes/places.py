@@ -92,6 +92,13 @@ def _look_up(mesh: str) -> AttachPlace:
     index = Index(places.index)
     try:
         view = index.mesh(mesh)
+    except NotFound as error:
+        # Unlike a client this program was started by hand, perhaps without the variables of the server.
+        raise NotFound(
+            error.code,
+            f"{error.cause} (in {places.state})",
+            "Name one that lives, or set MILKWEED_STATE_DIR as the server that allocated it has it.",
+        ) from None
     finally:
         index.close()
     if view.state == "released":
@@ -100,4 +107,10 @@ def _look_up(mesh: str) -> AttachPlace:
         raise Conflict("mesh_not_ready", f"the hosts of {view.mesh} are starting", "Attach in a moment.")
     paths = places.mesh(view.mesh)
     hosts = tuple(AttachedHost(one.name, str(paths.host_socket(one.host))) for one in view.hosts)
+    if not any(os.path.exists(host.socket) for host in hosts):
+        raise NotFound(
+            "mesh_not_found",
+            f"no host of {view.mesh} has a socket in {places.runtime}",
+            "Set MILKWEED_RUNTIME_DIR as the server has it; mesh_status tells whether its hosts live.",
+        )
     return AttachPlace(view.mesh, str(paths.keeper_socket), hosts, secret_file=str(paths.secret))

@@ -327,6 +327,25 @@ except MilkweedError as error:
 """
 
 
+async def test_a_mesh_that_is_not_found_is_said_with_the_directory_that_was_looked_in(
+    mesh: Mesh, places: Places, tmp_path: Path
+) -> None:
+    script = CODE.format(mesh=mesh.id).replace("error.code", "error")
+    elsewhere = Places(tmp_path / "elsewhere", places.runtime)
+    said = await run_alone(elsewhere, script)
+    assert f"(in {elsewhere.state})" in said
+    assert "MILKWEED_STATE_DIR" in said
+    assert "allocate_mesh" not in said
+
+
+async def test_sockets_of_another_directory_are_not_taken_for_lost_hosts(
+    mesh: Mesh, places: Places, tmp_path: Path
+) -> None:
+    elsewhere = Places(places.state, tmp_path / "elsewhere")
+    said = await run_alone(elsewhere, CODE.format(mesh=mesh.id).replace("error.code", "error"))
+    assert f"no host of {mesh.id} has a socket in {elsewhere.runtime}. Set MILKWEED_RUNTIME_DIR" in said
+
+
 async def test_what_is_no_ready_mesh_is_refused(mesh: Mesh, places: Places, tmp_path: Path) -> None:
     index = Index(places.index)
     waiting, _ = index.claim(MeshSpec("waiting", 1, 1, workspace=str(tmp_path)))
