@@ -370,6 +370,9 @@ def why_silent(mesh: str, paths: MeshPaths) -> tuple[str, str]:
     except (OSError, ValueError):
         pid = 0
     if pid and start_time(pid) is not None:
+        if not paths.keeper_socket.exists():  # the lock is in one directory, the socket in the other
+            cause = f"the keeper of {mesh} (pid {pid}) has no socket in {paths.sockets.parent}"
+            return cause, f"Set MILKWEED_RUNTIME_DIR as the server that allocated it has it. {log}"
         cause = f"the keeper of {mesh} (pid {pid}) is there but does not answer"
         return cause, f"If it hangs, kill -9 {pid}: it is started again, hosts and runs go on. {log}"
     return f"the keeper of {mesh} does not start", log
