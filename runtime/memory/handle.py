@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from ..errors import InvalidArgument
 from ..mesh_secret import NO_MESH
 
-__all__ = ["KEY_BYTES", "READ", "WRITE", "Handle", "Machine", "Owner", "span"]
+__all__ = ["KEY_BYTES", "READ", "WRITE", "Handle", "Machine", "Owner", "process_in_words", "span"]
 
 READ, WRITE = 1, 2
 KEY_BYTES = 16
@@ -52,6 +52,7 @@ class Owner:
     `token` is random and names the process for ever. `table_fd` is its table's descriptor there; `unix` the
     name of its abstract socket; `tcp` address and port, None where it offers nothing to other machines.
     `meshes` are those whose secret it knew when the handle was made: who asks on a socket proves one of them.
+    `name` is what a mesh calls it, for people, such as `rank 2 of run-4xk`; empty outside of one.
     """
 
     token: bytes
@@ -61,9 +62,10 @@ class Owner:
     unix: str
     tcp: tuple[str, int] | None = None
     meshes: tuple[str, ...] = (NO_MESH,)
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"process {self.pid}"
+        return process_in_words(self.pid, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +84,10 @@ class Handle:
     rights: int
     mappable: bool = False
     device: str = ""
+
+
+def process_in_words(pid: int, name: str) -> str:
+    return f"process {pid} ({name})" if name else f"process {pid}"
 
 
 def span(size: int, local: int, offset: int, length: int | None, *, write: bool) -> int:

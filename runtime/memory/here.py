@@ -7,9 +7,10 @@ import os
 from collections.abc import Mapping
 
 from ..mesh_secret import ADDRESS_VARIABLE
-from .handle import Machine
+from ..proc_records import PROC_VARIABLE, decode_place
+from .handle import Machine, process_in_words
 
-__all__ = ["BUFFER_ADDRESS_VARIABLE", "listen_address", "machine"]
+__all__ = ["BUFFER_ADDRESS_VARIABLE", "listen_address", "machine", "name", "this_process"]
 
 BUFFER_ADDRESS_VARIABLE = "MILKWEED_BUFFER_ADDRESS"
 """An address of this host at which others are offered buffers, in place of the host's own; any, if set."""
@@ -20,6 +21,19 @@ def machine(env: Mapping[str, str] = os.environ) -> Machine:
         boot = file.read().strip()
     pids, network = (os.stat(f"/proc/self/ns/{kind}").st_ino for kind in ("pid", "net"))
     return Machine(boot, pids, network, _host_address(env) is not None)
+
+
+def name(env: Mapping[str, str] = os.environ) -> str:
+    """What its mesh calls this process, or the one that started it; empty outside of a mesh."""
+    if (text := env.get(PROC_VARIABLE)) is not None:
+        return f"proc {decode_place(text).proc}"
+    run, rank = env.get("MILKWEED_RUN", ""), env.get("MILKWEED_RANK", "")
+    return f"rank {rank} of {run}" if run and rank else run
+
+
+def this_process() -> str:
+    """As its handles say it to others."""
+    return process_in_words(os.getpid(), name())
 
 
 def listen_address(env: Mapping[str, str] = os.environ) -> str | None:

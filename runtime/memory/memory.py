@@ -24,7 +24,7 @@ from .choosing import Transport
 from .device import DeviceMemory
 from .granting import Grants
 from .handle import Handle, Owner, span
-from .here import listen_address, machine
+from .here import listen_address, machine, name
 from .holding import Held, hold
 from .outcomes import error_of
 from .pinned import Pinned
@@ -228,9 +228,9 @@ class Memory:
             return self._owner
 
     def _listening(self) -> Owner:
-        name = f"milkweed-{token_hex(16)}"
+        unix = f"milkweed-{token_hex(16)}"
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(f"\0{name}")  # goes with the process, and belongs to its network namespace
+        listener.bind(f"\0{unix}")  # goes with the process, and belongs to its network namespace
         listener.listen(_BACKLOG)
         self._server.listen(listener)
         tcp = None
@@ -239,9 +239,8 @@ class Memory:
             listener = socket.create_server((address, 0), family=family, backlog=_BACKLOG)
             tcp = listener.getsockname()[:2]
             self._server.listen(listener)
-        return Owner(
-            self.regions.token, os.getpid(), self._machine, self.regions.fd, name, tcp, self._secrets.names
-        )
+        token, table_fd, meshes = self.regions.token, self.regions.fd, self._secrets.names
+        return Owner(token, os.getpid(), self._machine, table_fd, unix, tcp, meshes, name())
 
     def _abandon(self) -> None:
         self._ucx.abandon()

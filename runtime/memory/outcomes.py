@@ -18,7 +18,11 @@ def error_of(status: int, handle: Handle, *, write: bool, number: int = 0) -> Mi
     """The error of a status that is not DONE; `number` is the errno of FAILED."""
     what = f"the {'write to' if write else 'read of'} a buffer of {handle.owner}"
     if status == native.DROPPED:
-        return Conflict("buffer_dropped", f"the buffer was dropped by {handle.owner}", "Ask it for another.")
+        return Conflict(
+            "buffer_dropped",
+            f"the buffer was dropped by {handle.owner}",
+            "Ask it for another, or let it drop later.",
+        )
     if status == native.OWNER_LOST:
         return Unavailable(
             "buffer_owner_lost", f"{handle.owner}, which owns the buffer, has ended", "Look at why it did."

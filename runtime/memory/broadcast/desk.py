@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 import time
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from typing import Protocol
 from ...errors import Conflict, InvalidArgument, MilkweedError, ProtocolError
 from ...wire import SAME_VERSION
 from ..handle import READ, WRITE, Handle
+from ..here import this_process
 from ..holding import Held
 from ..regions import Region, Regions
 from ..streams import receive, send
@@ -143,20 +143,18 @@ def _check(region: Region, join: Join) -> None:
     if not 0 <= join.size <= region.memory.size or join.piece <= 0:
         raise InvalidArgument(
             "out_of_range",
-            f"{join.size} bytes for a buffer of process {os.getpid()} with {region.memory.size}",
+            f"{join.size} bytes for a buffer of {this_process()} with {region.memory.size}",
             "Give buffers that are as large.",
         )
 
 
 def _dropped() -> Conflict:
-    return Conflict(
-        "buffer_dropped", f"the buffer was dropped by process {os.getpid()}", "Ask it for another."
-    )
+    return Conflict("buffer_dropped", f"the buffer was dropped by {this_process()}", "Ask it for another.")
 
 
 def _refused(what: str) -> Conflict:
     return Conflict(
         "access_refused",
-        f"the {what} a buffer of process {os.getpid()} is not among its rights",
+        f"the {what} a buffer of {this_process()} is not among its rights",
         "Its owner says which, when it makes it.",
     )

@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milkweed.runtime.errors import InvalidArgument
-from milkweed.runtime.memory.handle import Machine, span
+from milkweed.runtime.memory.handle import Machine, Owner, span
+from milkweed.runtime.memory.here import name
+from milkweed.runtime.proc_records import PROC_VARIABLE, ProcPlace, encode_place
 
 
 def test_without_a_length_a_read_moves_what_follows_and_a_write_what_is_here() -> None:
@@ -52,3 +54,20 @@ def test_no_way_leads_from_outside_into_the_network_of_simulated_hosts() -> None
 def test_another_boot_or_container_is_another_host(other: Machine) -> None:
     assert not OUTSIDE.shares_memory(other)
     assert not OUTSIDE.is_cut_off(other)
+
+
+RANK = {"MILKWEED_RUN": "run-4xk", "MILKWEED_RANK": "2"}
+PROC = {PROC_VARIABLE: encode_place(ProcPlace("trainers-1f-0", "host", "", "", (), 0, 0, "run-4xk"))}
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({}, "process 12"),
+        (RANK, "process 12 (rank 2 of run-4xk)"),
+        ({"MILKWEED_RUN": "run-4xk"}, "process 12 (run-4xk)"),
+        ({**RANK, **PROC}, "process 12 (proc trainers-1f-0)"),
+    ],
+)
+def test_an_owner_is_told_by_what_its_mesh_calls_it(env: dict[str, str], said: str) -> None:
+    assert str(Owner(b"token", 12, OUTSIDE, 5, "socket", name=name(env))) == said
