@@ -49,7 +49,8 @@ def _verdict(wrong: Sequence[HostVerdict], count: int) -> str:
     if not wrong:
         return "ok"
     hosts = format_ranks(verdict.host for verdict in wrong)
-    return f"something is wrong with host{'s' * (len(wrong) > 1)} {hosts} of {count}"
+    where = "between" if all(verdict.or_another for verdict in wrong) else "with"
+    return f"something is wrong {where} host{'s' * (len(wrong) > 1)} {hosts} of {count}"
 
 
 def _host_items(checks: Sequence[HostCheck], verdicts: Sequence[HostVerdict]) -> list[CheckedHosts]:
@@ -118,7 +119,8 @@ def _names(links: Sequence[LinkCheck]) -> str:
     names = [link_name(*ends) for ends in sorted((link.reader, link.source) for link in links)]
     if len(names) <= _LINKS_NAMED:
         return ", ".join(names)
-    return f"{len(names)}, each host from the next: {names[0]}, ... {names[-1]}"
+    each = ", each host from the next" if len({link.reader for link in links}) == len(links) else ""
+    return f"{len(names)}{each}: {names[0]}, ... {names[-1]}"
 
 
 def _speeds(speeds: Sequence[float]) -> str:

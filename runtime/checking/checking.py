@@ -16,7 +16,7 @@ from ..meshes.host_mesh import HostMesh
 from ..meshes.members import HostRef
 from ..region import Region
 from .checker import Checker
-from .planning import Visit, rounds_of, share_s, size_for, slow_links, visits_of
+from .planning import Visit, rounds_of, share_s, size_for, slow_links, tell_apart, visits_of
 from .records import LATE, HostCheck, HostFacts, LinkCheck, Measured
 
 __all__ = ["Checking"]
@@ -76,6 +76,9 @@ class Checking:
         for reader, source in slow_links(tuple(links.values()), machines):
             if anyio.current_time() < ends:
                 await _visit(spots, Visit(source, (reader,)), _PATIENT_S, links)
+        for visit in tell_apart(slow_links(tuple(links.values()), machines), links, known):
+            if anyio.current_time() < ends:
+                await _visit(spots, visit, _PATIENT_S, links)
 
     async def _end(self, spots: Iterable[_Spot]) -> None:
         """Awaits it for a while: a host that is stopped would keep all others' answers back."""
@@ -104,14 +107,16 @@ async def _visit(
     if not source.error:
         await source.offer(size_for(seconds))
     for reader in visit.readers:
-        before = links[reader, visit.source]
+        before = links.get((reader, visit.source))
         found = LinkCheck(reader, visit.source)
         if trouble := spots[reader].error or source.error:
             found = replace(found, error=trouble)
         else:
             found = await _read(spots[reader], source, seconds)
-        if before.measured is None or (
-            found.measured is not None and found.measured.gb_per_s > before.measured.gb_per_s
+        if (
+            before is None
+            or before.measured is None
+            or (found.measured is not None and found.measured.gb_per_s > before.measured.gb_per_s)
         ):
             links[reader, visit.source] = found
     if not source.error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from .records import LinkCheck
 
-__all__ = ["Visit", "median", "rounds_of", "share_s", "size_for", "slow_links", "visits_of"]
+__all__ = ["Visit", "median", "rounds_of", "share_s", "size_for", "slow_links", "tell_apart", "visits_of"]
 
 _FEW = 4
 _LEAST_S, _MOST_S = 0.03, 0.5
@@ -94,3 +95,24 @@ def slow_links(links: Sequence[LinkCheck], machines: Mapping[int, str]) -> dict[
         if speeds[way][place] < (_SLOW_SIMULATED if simulated else _SLOW) * medians[way]:
             slow[reader, source] = medians[way]
     return slow
+
+
+def tell_apart(
+    slow: Collection[tuple[int, int]], measured: Collection[tuple[int, int]], hosts: Iterable[int]
+) -> tuple[Visit, ...]:
+    """Reads that tell which end of a slow link is at fault: of each end with a third host, in its direction.
+
+    Not of a link that has an end in common with more of the slow ones than its other end: that is the one.
+    All links are (reader, source).
+    """
+    often = Counter(host for ends in slow for host in set(ends))
+    wanted: dict[int, list[int]] = {}
+    for reader, source in slow:
+        others = [host for host in hosts if host not in (reader, source)]
+        if reader == source or often[reader] != often[source] or not others:
+            continue
+        third = min(others, key=lambda host: often[host])
+        for one in ((third, source), (reader, third)):
+            if one not in measured and one[0] not in wanted.get(one[1], ()):
+                wanted.setdefault(one[1], []).append(one[0])
+    return tuple(Visit(source, tuple(readers)) for source, readers in wanted.items())

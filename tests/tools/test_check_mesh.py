@@ -64,6 +64,20 @@ def test_hosts_that_are_well_and_alike_share_one_entry_and_cost_little() -> None
     assert len(json.dumps(result.content())) < 500
 
 
+def test_a_slow_link_is_between_its_hosts_and_not_said_of_both_as_if_known() -> None:
+    check = healthy(8)
+    links = tuple(
+        replace(link, measured=replace(link.measured, gb_per_s=0.001))
+        if (link.reader, link.source) == (2, 3) and link.measured
+        else link
+        for link in check.links
+    )
+    more = (LinkCheck(0, 3, links[-1].measured), LinkCheck(2, 0, links[-1].measured))
+    result = describe_check("m", MeshCheck(check.hosts, (*links, *more)))
+    assert result.verdict == "something is wrong between hosts 2-3 of 8"
+    assert "each host from the next" not in "".join(item.links for item in result.links)
+
+
 def test_the_worst_comes_first_with_the_step_that_mends_it() -> None:
     check = healthy(5)
     hosts = list(check.hosts)

@@ -45,16 +45,26 @@ _MEMLOCK = "Raise it where the host is started: ulimit -l unlimited, LimitMEMLOC
 _UCX = "Install UCX on the host (apt-get install libucx0)."
 _MEND = "Mend what it says, and call check_mesh again."
 _SHM = "Give it room: mount -o remount,size=8G /dev/shm (containers: --shm-size=8g)."
-_SLOW = "Compare its network with the others: ethtool, qdiscs, other traffic; run without it meanwhile."
+_WITHOUT = "run without it (ranks='hosts=...') meanwhile."
+_SLOW = f"Compare its network with the others: ethtool, qdiscs, other traffic; {_WITHOUT}"
+_SLOW_BETWEEN = (
+    "Either end may be at fault, or what is between: compare their networks with the others (ethtool, qdiscs,"
+    " other traffic)."
+)
+_SLOW_WITHIN = f"Look what else runs on it, and at its memory: numactl -H, free; {_WITHOUT}"
 
 
 @dataclass(frozen=True, slots=True)
 class HostVerdict:
-    """`wrong` is empty where all is well; `next` mends the first of it."""
+    """`wrong` is empty where all is well; `next` mends the first of it.
+
+    `or_another`: all that is wrong is a slow link whose other end may as well be at fault.
+    """
 
     host: int
     wrong: tuple[str, ...] = ()
     next: str = ""
+    or_another: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +99,13 @@ def judge_hosts(check: MeshCheck) -> tuple[HostVerdict, ...]:
         if not one.error:
             findings += _failed(links)
             findings += _worse_ways(links, facts)
-            findings += _slow_ones(blamed.get(one.host, ()))
+            findings += _slow_ones(one.host, blamed)
         if own is not None:
             findings += _rdma(own)
             findings += _shared_memory(own)
         wrong = tuple(dict.fromkeys(text for text, _ in findings))
-        verdicts.append(HostVerdict(one.host, wrong, findings[0][1] if findings else ""))
+        either = bool(findings) and all(step == _SLOW_BETWEEN for _, step in findings)
+        verdicts.append(HostVerdict(one.host, wrong, findings[0][1] if findings else "", either))
     return tuple(verdicts)
 
 
@@ -158,8 +169,9 @@ def _may_rdma(facts: HostFacts) -> bool:
     return any(port.is_active for port in facts.rdma.ports)
 
 
-def _slow_ones(slow: Sequence[SlowLink]) -> Iterator[Finding]:
+def _slow_ones(host: int, blamed: Mapping[int, Sequence[SlowLink]]) -> Iterator[Finding]:
     """Worded alike for both ends of a link, so that they fold."""
+    slow = blamed.get(host, ())
     for median in sorted({link.median for link in slow}):
         members = sorted((link for link in slow if link.median == median), key=lambda link: link.gb_per_s)
         names = ", ".join(
@@ -167,7 +179,12 @@ def _slow_ones(slow: Sequence[SlowLink]) -> Iterator[Finding]:
             for link in members[:_NAMED]
         )
         more = f" and {len(members) - _NAMED} more" if len(members) > _NAMED else ""
-        yield f"slow: {names}{more} (GB/s; median {speed_in_words(median)})", _SLOW
+        step = _SLOW
+        if all(len(link.ends) == 1 for link in members):
+            step = _SLOW_WITHIN
+        elif all(set(link.ends) <= blamed.keys() for link in slow):
+            step = _SLOW_BETWEEN
+        yield f"slow: {names}{more} (GB/s; median {speed_in_words(median)})", step
 
 
 def _rdma(facts: HostFacts) -> Iterator[Finding]:

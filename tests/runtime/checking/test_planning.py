@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milkweed.runtime.checking import LinkCheck, Measured, median, slow_links
-from milkweed.runtime.checking.planning import Visit, rounds_of, share_s, size_for, visits_of
+from milkweed.runtime.checking.planning import Visit, rounds_of, share_s, size_for, tell_apart, visits_of
 
 
 def link(reader: int, source: int, gb_per_s: float, transport: str = "tcp") -> LinkCheck:
@@ -89,3 +89,18 @@ def test_a_network_that_one_machine_simulates_has_slow_links_where_they_are_shap
     links = [link(0, 1, 1.0), link(1, 2, 0.3), link(2, 3, 0.1), link(3, 0, 1.0), link(4, 0, 1.0)]
     assert slow_links(links, dict.fromkeys(range(5), "one")) == {(2, 3): 1.0}
     assert slow_links(links, MACHINES) == {(1, 2): 1.0, (2, 3): 1.0}
+
+
+def test_a_third_host_tells_which_end_of_a_slow_link_is_at_fault() -> None:
+    ring = {(0, 1), (1, 2), (2, 0), (0, 2)}
+    assert tell_apart([(0, 1)], ring, range(3)) == (Visit(1, (2,)),)  # 0<-2 is known
+    assert tell_apart([(1, 2)], ring, range(3)) == (Visit(0, (1,)),)
+    assert tell_apart([(5, 6)], {(5, 6)}, range(9)) == (Visit(6, (0,)), Visit(0, (5,)))
+    # The third is none that may be at fault itself, where there is another.
+    assert tell_apart([(0, 1), (2, 3)], (), range(5)) == (Visit(1, (4,)), Visit(4, (0, 2)), Visit(3, (4,)))
+
+
+def test_no_more_is_read_where_slow_links_have_a_host_in_common_or_no_third_one_is_there() -> None:
+    assert tell_apart([(0, 1), (1, 2)], (), range(5)) == ()
+    assert tell_apart([(1, 0)], {(1, 0), (0, 1)}, range(2)) == ()
+    assert tell_apart([(1, 1)], (), range(5)) == ()

@@ -128,6 +128,18 @@ def test_of_one_slow_link_either_end_may_be_at_fault_in_the_same_words() -> None
     links = tuple(link(host, (host + 1) % 4, 0.1 if host == 1 else 1.0) for host in range(4))
     said = ("slow: 1<-2 0.1 (GB/s; median 1)",)
     assert wrong(mesh(*hosts, links=links)) == {1: said, 2: said}
+    assert {one.or_another for one in judge_hosts(mesh(*hosts, links=links))} == {False, True}
+
+
+def test_a_host_that_a_third_one_reads_from_as_slowly_is_at_fault_alone() -> None:
+    hosts = [facts(host) for host in range(4)]
+    links = tuple(link(host, (host + 1) % 4, 0.1 if host == 1 else 1.0) for host in range(4))
+    (fault,) = (one for one in judge_hosts(mesh(*hosts, links=(*links, link(0, 2, 0.1)))) if one.wrong)
+    assert (fault.host, fault.or_another) == (2, False)
+    assert "run without it (ranks='hosts=...')" in fault.next
+    either = [one for one in judge_hosts(mesh(*hosts, links=(*links, link(0, 2), link(1, 0)))) if one.wrong]
+    assert [(one.host, one.or_another) for one in either] == [(1, True), (2, True)]
+    assert either[0].next.startswith("Either end may be at fault")
 
 
 def test_many_slow_links_are_told_alike_at_all_their_hosts_the_slowest_first() -> None:
@@ -144,6 +156,8 @@ def test_many_slow_links_are_told_alike_at_all_their_hosts_the_slowest_first() -
 def test_a_host_that_is_slow_within_itself_is_named() -> None:
     links = tuple(link(host, host, 0.5 if host == 2 else 5.0, "process_vm") for host in range(4))
     assert wrong(mesh(*map(facts, range(4)), links=links)) == {2: ("slow: within 2 0.5 (GB/s; median 5)",)}
+    (fault,) = (one for one in judge_hosts(mesh(*map(facts, range(4)), links=links)) if one.wrong)
+    assert "network" not in fault.next
 
 
 def test_ports_that_are_down_are_named_and_without_an_active_one_nothing_else_of_rdma() -> None:
