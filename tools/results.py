@@ -209,8 +209,13 @@ class CheckResult(Result):
 
     def summary(self) -> str:
         lines = [f"{self.mesh}: {self.verdict}"]
-        lines += [f"hosts {item.hosts}: {item.verdict}" for item in self.host_list[:1] if item.next]
+        lines += [
+            f"host{'' if item.hosts.isdecimal() else 's'} {item.hosts}: {item.verdict}"
+            for item in self.host_list[:1]
+            if item.next
+        ]
         lines += ["; ".join(f"{item.links} {item.transport} {item.gb_per_s} GB/s" for item in self.links)]
+        lines += [self.next]
         return "\n".join(_cut(line) for line in lines if line)
 
 

@@ -92,7 +92,9 @@ def test_the_worst_comes_first_with_the_step_that_mends_it() -> None:
         ("0,2-3", "ok"),
     ]
     assert result.next == result.host_list[0].next != ""
-    assert "hosts 4: lost: its agent was killed (SIGKILL)" in result.summary()
+    said = result.summary().splitlines()
+    assert said[1] == "host 4: lost: its agent was killed (SIGKILL)"
+    assert said[-1] == result.next
 
 
 def test_hosts_that_differ_in_what_they_have_are_told_apart() -> None:
