@@ -89,6 +89,7 @@ class Connection:
         self, sock: socket.socket, owner: Owner, mesh: str, secret: bytes, job: Job, deadline: float
     ) -> None:
         self.is_broken = False
+        self.has_answered = False
         self._sock = sock
         self._number = 0
         self._lock = threading.Lock()
@@ -115,6 +116,7 @@ class Connection:
         return session
 
     def begin(self, job: Job) -> None:
+        self.has_answered = False
         self._job = job
         # Not held by what it holds itself: its memory is let go when it ends, not when that circle is found.
         of = weakref.ref(job)
@@ -171,6 +173,12 @@ class Connection:
         rest = receive(self._sock, self._session.length_of_sealed(head), deadline=deadline)
         return Grant.unpack(self._session.read_sealed(head + rest, self._number, handle.key))
 
+    def has_ended(self) -> bool:
+        """Of one that is idle: nothing can come on it but its end."""
+        poll = select.poll()
+        poll.register(self._sock, select.POLLIN | select.POLLRDHUP)
+        return bool(poll.poll(0))
+
     def fileno(self) -> int:
         return self._sock.fileno()
 
@@ -205,6 +213,7 @@ class Connection:
 
     def _reply(self, handle: Handle, deadline: float) -> tuple[int, int]:
         data = receive(self._sock, REPLY_BYTES, deadline=deadline)
+        self.has_answered = True
         return self._session.read_reply(data, self._number, handle.key, DONE)
 
     def close(self) -> None:

@@ -6,8 +6,7 @@ import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Literal
 
 from .. import _native_memory as native
@@ -132,8 +131,7 @@ class _Streams:
 
     def _move_part(self, job: Job, at: int, length: int) -> None:
         try:
-            with self._connection(job) as connection:
-                status, number = connection.move(job, at, length)
+            status, number = self._moved(job, at, length)
         except TimeoutError:
             # A peer that does nothing may be gone before the time is over.
             status, number = native.LATE if time.monotonic() >= job.deadline else native.OWNER_LOST, 0
@@ -143,18 +141,22 @@ class _Streams:
             status = native.STOPPED if job.stop.is_set() else status
             raise error_of(status, job.handle, write=job.write, number=number)
 
-    @contextmanager
-    def _connection(self, job: Job) -> Iterator[Connection]:
-        """One that is kept if it was used to the end."""
-        with self._lock:
-            connection = self._idle.pop() if self._idle else None
-        is_new = connection is None
-        if connection is None:
-            connection = open_connection(self._name, self.owner, self._mesh, self._secret, job, job.deadline)
-        try:
-            if not is_new:
+    def _moved(self, job: Job, at: int, length: int) -> tuple[int, int]:
+        """As `Connection.move`. What was kept may have ended meanwhile, at an owner that lives."""
+        while (connection := self._kept()) is not None:
+            try:
                 connection.begin(job)
-            yield connection
+                return self._move_on(connection, job, at, length)
+            except ConnectionError:
+                if connection.has_answered or connection.is_broken:
+                    raise
+        connection = open_connection(self._name, self.owner, self._mesh, self._secret, job, job.deadline)
+        return self._move_on(connection, job, at, length)
+
+    def _move_on(self, connection: Connection, job: Job, at: int, length: int) -> tuple[int, int]:
+        """Keeps it if it was used to the end."""
+        try:
+            found = connection.move(job, at, length)
             connection.end()
         except BaseException:
             connection.close()
@@ -162,8 +164,17 @@ class _Streams:
         with self._lock:
             if len(self._idle) < _IDLE_KEPT and not connection.is_broken and not self._closed:
                 self._idle.append(connection)
-                return
+                return found
         connection.close()
+        return found
+
+    def _kept(self) -> Connection | None:
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None or not connection.has_ended():
+                return connection
+            connection.close()
 
     def end(self) -> None:
         """Of what is idle, now; of what is in use, when it is done."""

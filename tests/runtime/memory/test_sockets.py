@@ -248,3 +248,11 @@ async def test_a_transfer_that_is_cancelled_ends_and_the_next_one_is_right(
         moving.get()
     mortal.go_on()
     assert peers.read(buffer) == pattern(1, 16 * MIB).tobytes()
+
+
+@pytest.mark.parametrize("transport", ["unix", "tcp"])
+def test_a_kept_connection_that_has_ended_is_no_sign_of_a_dead_owner(mortal: Peer, transport: str) -> None:
+    buffer = mortal.call(peers.filled, 1, 1000).over(transport)
+    for _ in range(2):
+        assert peers.read(buffer) == pattern(1, 1000).tobytes()
+        assert mortal.call(peers.hang_up) == 1
