@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import logging
 import socket
-from contextlib import closing
+import threading
+import time
+from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Protocol
 
@@ -61,6 +63,25 @@ class Asked:
         self._offering = Offering(sock)
         self._lanes: Lanes | None = None
         self._stage: Stage | None = None
+        self._lock = threading.Lock()
+        self._idle_since = time.monotonic()
+        self._is_idle = False
+        self._is_over = False
+
+    @property
+    def idle_since(self) -> float | None:
+        """When it was done with its last request; None where it has one, or is in lanes as it pleases."""
+        return self._idle_since if self._is_idle and self._lanes is None else None
+
+    def end_if_idle(self) -> bool:
+        """Whether it was: then it is asked nothing any more, and the peer sees its end."""
+        with self._lock:
+            if self.idle_since is None:
+                return False
+            self._is_over = True
+        with suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+        return True
 
     def answer_all(self) -> None:
         """Returns after a talk.
@@ -72,7 +93,9 @@ class Asked:
         number = 0
         try:
             while True:
+                self._rests(True)
                 data = receive(self._sock, REQUEST_BYTES)
+                self._rests(False)
                 number += 1
                 if self._answer(data, number):
                     return
@@ -81,6 +104,16 @@ class Asked:
                 self._grants.forget(self._lanes)
             if self._stage is not None:
                 self._stage.close()
+
+    def _rests(self, idle: bool) -> None:
+        """
+        Raises:
+            ConnectionError: it was ended meanwhile.
+        """
+        with self._lock:
+            if self._is_over:
+                raise ConnectionAbortedError("for want of room")
+            self._is_idle, self._idle_since = idle, time.monotonic()
 
     def _answer(self, data: bytes, number: int) -> bool:
         """Whether nothing follows it."""

@@ -41,6 +41,7 @@ class Server:
         self._talks = talks
         self._listeners: list[socket.socket] = []
         self._peers: dict[socket.socket, threading.Thread] = {}
+        self._asked: dict[socket.socket, Asked] = {}
         self._places = threading.BoundedSemaphore(_MOST_PEERS)
         self._closed = False
 
@@ -74,7 +75,7 @@ class Server:
 
     def _accept(self, listener: socket.socket) -> None:
         while not self._closed:
-            self._places.acquire()  # those who find none wait, as any do before they are accepted
+            self._take_place()
             try:
                 sock, _ = listener.accept()
             except OSError as error:
@@ -90,11 +91,27 @@ class Server:
             except RuntimeError:  # no thread now
                 self._forget(sock)
 
+    def _take_place(self) -> None:
+        """That of who has asked nothing for longest, where all are taken: who needs one again comes again.
+
+        Where all have something to do, those who come wait, as any do before they are accepted.
+        """
+        while not self._places.acquire(blocking=False) and not self._closed:
+            since = [
+                (at, asked) for asked in tuple(self._asked.values()) if (at := asked.idle_since) is not None
+            ]
+            if since:
+                min(since, key=lambda each: each[0])[1].end_if_idle()
+            if self._places.acquire(timeout=_NO_ROOM_S):
+                return
+
     def _serve(self, sock: socket.socket) -> None:
         try:
             if _may_ask(sock):
                 tune(sock)
-                Asked(sock, self._greet(sock), self._regions, self._talks, self._grants).answer_all()
+                asked = Asked(sock, self._greet(sock), self._regions, self._talks, self._grants)
+                self._asked[sock] = asked
+                asked.answer_all()
         except ProtocolError as error:
             logger.warning("refused a peer: %s", error)
         except OSError:
@@ -103,6 +120,7 @@ class Server:
             self._forget(sock)
 
     def _forget(self, sock: socket.socket) -> None:
+        self._asked.pop(sock, None)
         sock.close()
         self._peers.pop(sock, None)
         self._places.release()

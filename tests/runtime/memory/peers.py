@@ -208,6 +208,12 @@ def hang_up() -> int:
     return len(found)
 
 
+def limit_peers(most: int) -> None:
+    """Of others that this process serves at once; before its first buffer."""
+    server = node().part(Memory, Memory)._server
+    server._places = threading.BoundedSemaphore(most)
+
+
 def forked_reads(buffer: RDMABuffer) -> bytes:
     """What a forked child of this process reads of a buffer that is this process's own."""
     with multiprocessing.get_context("fork").Pool(1) as pool:

@@ -256,3 +256,15 @@ def test_a_kept_connection_that_has_ended_is_no_sign_of_a_dead_owner(mortal: Pee
     for _ in range(2):
         assert peers.read(buffer) == pattern(1, 1000).tobytes()
         assert mortal.call(peers.hang_up) == 1
+
+
+def test_who_asks_nothing_makes_room_for_who_does(mortal: Peer) -> None:
+    mortal.call(peers.limit_peers, 4)
+    buffer = mortal.call(peers.filled, 1, 1000)
+    own = [connected(buffer) for _ in range(8)]
+    for sock in own:
+        greeted(sock, buffer)  # all but the last ones are ended for those who come after them
+    assert peers.read(buffer.over("tcp")) == pattern(1, 1000).tobytes()
+    assert is_closed(own[0])
+    for sock in own:
+        sock.close()
