@@ -33,6 +33,8 @@ SECRET_VARIABLE = "MILKWEED_SECRET_FILE"
 NO_MESH = ""
 """What processes of no mesh call it: its secret is empty, and their sockets are for their user alone."""
 
+_LEAST_BYTES = 16
+
 
 def make_secret(path: Path) -> Path:
     """Writes a new secret there, unless there is one.
@@ -52,7 +54,7 @@ def mesh_secret(env: Mapping[str, str] = os.environ) -> bytes:
     """That of this process's mesh; empty where it is of none.
 
     Raises:
-        Unavailable: directory_unusable, it cannot be read.
+        Unavailable: directory_unusable, it cannot be read, or has none.
     """
     path = env.get(SECRET_VARIABLE)
     return _read(Path(path)) if path else b""
@@ -60,11 +62,14 @@ def mesh_secret(env: Mapping[str, str] = os.environ) -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes().strip()
+        found = path.read_bytes().strip()
     except OSError as error:
         raise Unavailable(
             "directory_unusable", f"cannot read {path}: {error.strerror}", "Look at who removed it."
         ) from None
+    if len(found) < _LEAST_BYTES:  # an empty one is what processes of no mesh have
+        raise Unavailable("directory_unusable", f"{path} has no secret in it", "Look at who wrote to it.")
+    return found
 
 
 class MeshSecrets:

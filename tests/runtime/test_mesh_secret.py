@@ -27,6 +27,14 @@ def test_a_process_of_a_mesh_has_its_secret_and_others_have_none(tmp_path: Path)
         mesh_secret({"MILKWEED_SECRET_FILE": str(tmp_path / "gone")})
 
 
+@pytest.mark.parametrize("content", ["", " \n", "abc"])
+def test_a_file_without_a_secret_in_it_is_none(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "secret"
+    path.write_text(content)
+    with pytest.raises(Unavailable, match="no secret in it"):
+        mesh_secret({"MILKWEED_SECRET_FILE": str(path)})
+
+
 def test_a_process_knows_the_secrets_of_its_own_mesh_and_of_those_it_attached_to(tmp_path: Path) -> None:
     one, two = make_secret(tmp_path / "one"), make_secret(tmp_path / "two")
     secrets = MeshSecrets({"MILKWEED_MESH": "mesh-one", "MILKWEED_SECRET_FILE": str(one)})
