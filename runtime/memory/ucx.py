@@ -13,7 +13,17 @@ from .here import listen_address
 from .providers import Unreachable
 from .rdma_ports import Port, address_of_interface, ports
 
-__all__ = ["LIBRARY_VARIABLE", "RDMA_VARIABLE", "Listener", "Ucx", "may_pin", "settings", "used"]
+__all__ = [
+    "LIBRARY_VARIABLE",
+    "RDMA_VARIABLE",
+    "Listener",
+    "Ucx",
+    "forbidden",
+    "library",
+    "may_pin",
+    "settings",
+    "used",
+]
 
 RDMA_VARIABLE = "MILKWEED_RDMA"
 """`off`; `cm` or `address`: connect by rdma_cm, or by worker addresses; else by what leads there."""
@@ -21,6 +31,7 @@ LIBRARY_VARIABLE = "MILKWEED_UCX"
 """UCX's libucp, where the loader does not find it by itself."""
 
 _LIBRARY = "libucp.so.0"
+_TRANSPORTS = ("all", "rc", "dc", "ib")  # of RDMA, or with it among them: as rc_mlx5, rc_x
 _OWN_BYTES = 32 * 1024 * 1024
 _CAP_IPC_LOCK = 14
 
@@ -52,6 +63,24 @@ def settings(env: Mapping[str, str]) -> dict[str, str]:
         "WARN_UNUSED_ENV_VARS": "n",
     }
     return {f"UCX_{name}": value for name, value in wanted.items() if f"UCX_{name}" not in env}
+
+
+def library(env: Mapping[str, str]) -> str:
+    """What the loader is asked for."""
+    return env.get(LIBRARY_VARIABLE) or _LIBRARY
+
+
+def forbidden(env: Mapping[str, str]) -> str | None:
+    """Why the user has it that there is no RDMA; None where nothing forbids it."""
+    wanted = env.get(RDMA_VARIABLE, "")
+    if wanted not in ("", "cm", "address"):
+        known = "" if wanted == "off" else ", which is none of off, cm and address"
+        return f"{RDMA_VARIABLE} is {wanted}{known}"
+    names = env.get("UCX_TLS", "all").split(",")
+    # Over all else UCX would have the owner's process do it, and nobody would be told.
+    if not names[0].startswith("^") and not any(name.startswith(_TRANSPORTS) for name in names):
+        return f"UCX_TLS is {','.join(names)}: no RDMA among it"
+    return None
 
 
 def may_pin(size: int) -> bool:
@@ -88,8 +117,8 @@ class Ucx:
             return self._engine
 
     def _opened(self) -> str | None:
-        if os.environ.get(RDMA_VARIABLE) == "off":
-            return f"{RDMA_VARIABLE} is off"
+        if (why := forbidden(os.environ)) is not None:
+            return why
         found = ports()
         if not found:
             return "this host has no RDMA device"
@@ -101,7 +130,7 @@ class Ucx:
             )
         try:
             with _environment(settings(os.environ)):
-                self._engine = native.Ucx(os.environ.get(LIBRARY_VARIABLE, _LIBRARY))
+                self._engine = native.Ucx(library(os.environ))
         except RuntimeError as error:
             return str(error)
         return None

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from milkweed.runtime.errors import ProtocolError
 from milkweed.runtime.memory.grant import Grant
 from milkweed.runtime.memory.rdma_ports import Port, address_of_interface, ports
-from milkweed.runtime.memory.ucx import settings, used
+from milkweed.runtime.memory.ucx import forbidden, library, settings, used
 
 _KEY = st.binary(max_size=300)
 _ADDRESS = st.integers(0, 2**64 - 1)
@@ -55,6 +55,39 @@ def test_the_devices_that_the_user_gives_ucx_are_used(names: str | None, expecte
 def test_what_the_user_has_set_is_left_as_it_is() -> None:
     assert settings({})["UCX_TLS"] == "rc"
     assert "UCX_TLS" not in settings({"UCX_TLS": "rc,ud"})
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        {},
+        {"MILKWEED_RDMA": ""},
+        {"MILKWEED_RDMA": "cm"},
+        {"MILKWEED_RDMA": "address"},
+        {"UCX_TLS": "self,rc_x"},
+        {"UCX_TLS": "all"},
+        {"UCX_TLS": "^tcp"},
+    ],
+)
+def test_what_allows_rdma(env: dict[str, str]) -> None:
+    assert forbidden(env) is None
+
+
+@pytest.mark.parametrize(
+    ("env", "why"),
+    [
+        ({"MILKWEED_RDMA": "off"}, "MILKWEED_RDMA is off"),
+        ({"MILKWEED_RDMA": "OFF"}, "MILKWEED_RDMA is OFF, which is none of off, cm and address"),
+        ({"UCX_TLS": "tcp,self"}, "UCX_TLS is tcp,self: no RDMA among it"),
+    ],
+)
+def test_what_forbids_rdma_is_said(env: dict[str, str], why: str) -> None:
+    assert forbidden(env) == why
+
+
+def test_ucx_is_the_loaders_unless_another_is_named() -> None:
+    assert library({}) == library({"MILKWEED_UCX": ""}) == "libucp.so.0"
+    assert library({"MILKWEED_UCX": "/opt/ucx/libucp.so"}) == "/opt/ucx/libucp.so"
 
 
 @given(
