@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Protocol
 
 from ..memory.here import machine
+from ..memory.ucx import library
 from .records import HostFacts, RdmaPort, RdmaView
 
 __all__ = ["RdmaProbe", "SysfsRdma", "look", "may_lock", "memlock", "shm_free", "ucx_version"]
 
 _CAP_IPC_LOCK = 14
-_UCX = "libucp.so.0"
 
 
 class RdmaProbe(Protocol):
@@ -83,8 +83,8 @@ def may_lock(status: str) -> bool:
     return bool(int(word, 16) >> _CAP_IPC_LOCK & 1)
 
 
-def ucx_version(library: str = _UCX) -> tuple[str, str]:
-    """Version of the UCX that the loader finds, or why there is none; one of both is empty. It is loaded."""
+def ucx_version(library: str) -> tuple[str, str]:
+    """Version of the UCX that the loader finds, and loads, or why there is none; one of both is empty."""
     numbers = [ctypes.c_uint() for _ in range(3)]
     try:
         ctypes.CDLL(library).ucp_get_version(*map(ctypes.byref, numbers))
@@ -103,6 +103,6 @@ def shm_free(path: str = "/dev/shm") -> int | None:
 
 
 def look(rdma: RdmaProbe) -> HostFacts:
-    version, error = ucx_version()
+    version, error = ucx_version(library(os.environ))
     status = Path("/proc/self/status").read_text()
     return HostFacts(machine(), memlock(), may_lock(status), rdma.look(), version, error, shm_free())

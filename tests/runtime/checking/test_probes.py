@@ -104,3 +104,8 @@ def test_a_look_at_a_host_takes_its_devices_from_whatever_finds_them() -> None:
     assert found.rdma == Constructed().look()
     assert bool(found.ucx) != bool(found.ucx_error)
     assert found.machine.boot
+
+
+def test_the_ucx_that_is_told_is_the_one_that_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILKWEED_UCX", "libno_such_ucx.so.0")
+    assert look(Constructed()).ucx_error.startswith("libno_such_ucx.so.0:")
