@@ -152,9 +152,11 @@ class _Member:
         if self._line is not None:
             self._line.send(Take(upstream, handle, only))
 
-    def finish(self) -> None:
+    def finish(self) -> bool:
+        """Whether it is to be waited for: nothing was asked of it yet where there is no line."""
         if self._line is not None:
             self._line.send(Finish())
+        return self._line is not None
 
     async def run(self) -> None:
         """Until the receiver has finished, or is gone."""
@@ -231,8 +233,9 @@ class _Member:
 
 async def _ended(members: Sequence[_Member], tasks: Sequence[asyncio.Task[None]]) -> None:
     """Has every receiver stop, and waits until it has: for a while, cancelled or not."""
-    for member in members:
-        member.finish()
+    for member, task in zip(members, tasks, strict=True):
+        if not member.finish():
+            task.cancel()
     left = time.monotonic() + FINISH_S
     cancelled = None
     pending = set(tasks)

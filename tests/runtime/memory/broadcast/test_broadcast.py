@@ -253,6 +253,18 @@ async def test_a_timeout_is_an_error_of_those_that_have_not_all(three: list[Peer
         await until(lambda: held(three) == before_it)
 
 
+async def test_no_receiver_is_waited_for_of_which_nothing_was_asked_yet(
+    three: list[Peer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leading, "FINISH_S", 10 * DEADLINE_S)
+    source = RDMABuffer(pattern(5, SIZE))
+    into = receivers(three, 1, 2, 3)
+    received = await ended(broadcast_buffer(source, into, timeout=0.0))
+    assert [code(error) for error in received.errors().values()] == ["deadline_exceeded"] * 3
+    with anyio.fail_after(DEADLINE_S):
+        await source.drop()
+
+
 async def test_nothing_is_written_after_a_cancel(three: list[Peer]) -> None:
     with filling(16) as source:
         into = receivers(three, 1, 2, 3)
