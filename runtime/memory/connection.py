@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import math
 import os
 import select
 import socket
@@ -41,9 +42,15 @@ class Refused(Exception):
 
 
 def open_connection(
-    name: Literal["unix", "tcp"], owner: Owner, mesh: str, secret: bytes, job: Job, deadline: float
+    name: Literal["unix", "tcp"],
+    owner: Owner,
+    mesh: str,
+    secret: bytes,
+    job: Job,
+    deadline: float,
+    reached_by: float = math.inf,
 ) -> Connection:
-    """One that is in use by `job`.
+    """One that is in use by `job`. By `reached_by` its host is to have answered, by `deadline` its process.
 
     Raises:
         Unreachable: this way does not lead there.
@@ -53,9 +60,10 @@ def open_connection(
     tcp = owner.tcp if name == "tcp" else None
     family = socket.AF_UNIX if tcp is None else socket.AF_INET6 if ":" in tcp[0] else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
+    reached_by = min(reached_by, deadline)
     try:
-        sock.settimeout(max(0.0, min(_CONNECT_S, deadline - time.monotonic())) or 1e-3)
-        _connect(sock, tcp or f"\0{owner.unix}", deadline)
+        sock.settimeout(max(0.0, min(_CONNECT_S, reached_by - time.monotonic())) or 1e-3)
+        _connect(sock, tcp or f"\0{owner.unix}", reached_by)
         tune(sock)
         if tcp is None and peer_uid(sock) != os.getuid():
             raise Unreachable("its owner is of another user")
@@ -64,7 +72,7 @@ def open_connection(
         raise
     except OSError as error:
         sock.close()
-        if time.monotonic() >= deadline:
+        if time.monotonic() >= reached_by:
             raise TimeoutError from None
         raise Unreachable(f"{owner}: {error.strerror or error}", lasting=False) from None
     return Connection(sock, owner, mesh, secret, job, deadline)
@@ -178,6 +186,10 @@ class Connection:
         poll = select.poll()
         poll.register(self._sock, select.POLLIN | select.POLLRDHUP)
         return bool(poll.poll(0))
+
+    def give_up_after(self, seconds: float) -> None:
+        """What its host has not acknowledged by then, it never will; of one on which little is sent."""
+        self._sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(seconds * 1000))
 
     def fileno(self) -> int:
         return self._sock.fileno()

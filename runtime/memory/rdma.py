@@ -19,7 +19,7 @@ from .holding import Held
 from .outcomes import DONE, error_of
 from .pinned import Pinned
 from .providers import AT_OWNER, Job, Line, Unreachable
-from .rdma_link import Link
+from .rdma_link import Link, NotConnected
 from .rdma_staged import StagedLink
 from .staging import failing, on_host, wait_until_ready
 from .ucx import Ucx, may_pin
@@ -28,8 +28,9 @@ __all__ = ["Rdma"]
 
 logger = logging.getLogger(__name__)
 
-_CONNECT_S = 3.0
-_ASK_AGAIN_S = 0.7  # after a failure, which took a second by itself: a dead host is told of within two
+_REACH_S = 3.0
+_REACH_AGAIN_S = 0.7  # after a failure, which took a second by itself: a dead host is told of within two
+_PAUSE_S, _LONGEST_PAUSE_S = 30.0, 960.0  # until it is tried again where UCX did not connect
 _OWNERS_KEPT = 256
 _LOOK_S = 0.02
 
@@ -94,6 +95,9 @@ class _Line:
         self._turn = threading.Lock()  # of who uses the staged one
         self._links: dict[bool, Link] = {}  # by whether it is the staged one
         self._stuck: list[Held] = []
+        self._reason = ""
+        self._pause_s = _PAUSE_S
+        self._paused_until = 0.0
         self._reached = engine.memory_types  # kinds of memory, as bits, of the devices here
         self._unreached: set[str] = set()  # its owner's devices
 
@@ -129,21 +133,15 @@ class _Line:
             else:
                 return
         job.staged.add(AT_OWNER)
-        self._wait_for_turn(job)
+        _wait_for_turn(self._turn, job)
         try:
             self._attempt(job, staged=True)
         finally:
             self._turn.release()
 
-    def _wait_for_turn(self, job: Job) -> None:
-        while not self._turn.acquire(timeout=_LOOK_S):
-            if job.stop.is_set() or time.monotonic() >= job.deadline:
-                status = native.STOPPED if job.stop.is_set() else native.LATE
-                raise error_of(status, job.handle, write=job.write)
-
     def _attempt(self, job: Job, *, staged: bool) -> None:
-        for within in (_CONNECT_S, _ASK_AGAIN_S):
-            link = self._connected(job, min(job.deadline, time.monotonic() + within), staged=staged)
+        for within in (_REACH_S, _REACH_AGAIN_S):
+            link = self._connected(job, time.monotonic() + within, staged=staged)
             status, number = self._tried(link, job)
             if link.is_spent:
                 self._forget(link)
@@ -170,45 +168,56 @@ class _Line:
         reason = f"UCX: {self._engine.words(number)}"
         if not may_pin(job.length):
             return Unreachable(
-                f"{reason}; {job.length} bytes may not be pinned here (ulimit -l)", forbidden=True
+                f"{reason}; {job.length} bytes may not be pinned here (ulimit -l)",
+                lasting=False,  # fewer may
+                forbidden=True,
             )
         of_device = job.handle.device or not isinstance(job.local, Pinned)
         return (_DeviceUnreached if of_device else Unreachable)(reason, lasting=False)
 
-    def _connected(self, job: Job, deadline: float, *, staged: bool) -> Link:
-        """A link that knows the job's region.
+    def _connected(self, job: Job, reached_by: float, *, staged: bool) -> Link:
+        """A link that knows the job's region. An owner that is stopped, or pins much, is waited for.
 
         Raises:
             Unreachable: RDMA does not lead there.
             MilkweedError: `outcomes`.
         """
-        with self._lock:
-            try:
-                link = self._links.get(staged)
-                if link is None:
-                    kind = StagedLink if staged else Link
-                    link = kind(self._engine, self._owner, self._mesh, self._secret, job, deadline)
-                    self._links[staged] = link
-                link.learn(job, deadline)
-            except Refused as refused:
-                if refused.status == native.FAILED:
-                    reason = _REFUSALS.get(refused.number, os.strerror(refused.number))
-                    if refused.number == errno.EOPNOTSUPP:
-                        raise _DeviceUnreached(reason) from None
-                    raise Unreachable(reason, forbidden=refused.number == errno.ENOMEM) from None
-                raise error_of(refused.status, job.handle, write=job.write) from None
-            except (Unreachable, MilkweedError):
-                self._close_link(staged)
-                raise
-            except TimeoutError:
-                self._close_link(staged)
-                late = time.monotonic() >= job.deadline
-                status = native.LATE if late else native.OWNER_LOST
-                raise error_of(status, job.handle, write=job.write) from None
-            except OSError:
-                self._close_link(staged)
-                raise error_of(native.OWNER_LOST, job.handle, write=job.write) from None
+        link = self._links.get(staged)
+        if link is not None and link.knows(job):
+            return link  # without its owner, which others may be waiting for
+        _wait_for_turn(self._lock, job)
+        try:
+            link = self._links.get(staged)
+            if link is None:
+                if time.monotonic() < self._paused_until:
+                    raise Unreachable(self._reason, lasting=False)
+                kind = StagedLink if staged else Link
+                link = kind(self._engine, self._owner, self._mesh, self._secret, job, reached_by)
+                self._links[staged] = link
+            link.learn(job)
+            self._pause_s = _PAUSE_S
             return link
+        except Refused as refused:
+            if refused.status == native.FAILED:
+                raise _refused(refused.number) from None
+            raise error_of(refused.status, job.handle, write=job.write) from None
+        except NotConnected as error:
+            self._close_link(staged)
+            if time.monotonic() >= job.deadline:
+                raise error_of(native.LATE, job.handle, write=job.write) from None
+            self._reason, self._paused_until = str(error), time.monotonic() + self._pause_s
+            self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
+            raise Unreachable(self._reason, lasting=False) from None
+        except (Unreachable, MilkweedError):
+            self._close_link(staged)
+            raise
+        except OSError:  # TimeoutError too
+            self._close_link(staged)
+            late = time.monotonic() >= job.deadline
+            status = native.STOPPED if job.stop.is_set() else native.LATE if late else native.OWNER_LOST
+            raise error_of(status, job.handle, write=job.write) from None
+        finally:
+            self._lock.release()
 
     def _forget(self, link: Link) -> None:
         with self._lock:
@@ -224,3 +233,22 @@ class _Line:
         """In a forked child, where the lock may be held for ever, too."""
         for staged in tuple(self._links):
             self._close_link(staged)
+
+
+def _wait_for_turn(lock: threading.Lock, job: Job) -> None:
+    """
+    Raises:
+        MilkweedError: the job was over before.
+    """
+    while not lock.acquire(timeout=_LOOK_S):
+        if job.stop.is_set() or time.monotonic() >= job.deadline:
+            status = native.STOPPED if job.stop.is_set() else native.LATE
+            raise error_of(status, job.handle, write=job.write)
+
+
+def _refused(number: int) -> Unreachable:
+    reason = _REFUSALS.get(number, os.strerror(number))
+    if number == errno.EOPNOTSUPP:
+        return _DeviceUnreached(reason)
+    # What is wrong with one region is not with the next.
+    return Unreachable(reason, lasting=number == errno.ENODEV, forbidden=number == errno.ENOMEM)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections import OrderedDict
 from contextlib import suppress
 
@@ -12,14 +13,20 @@ from .device import DeviceMemory
 from .grant import Grant
 from .handle import READ, WRITE, Owner
 from .holding import Held
-from .providers import Job, Unreachable
+from .providers import Job
 from .ucx import RDMA_VARIABLE
 
-__all__ = ["Link"]
+__all__ = ["Link", "NotConnected"]
 
 _REGIONS_KEPT = 1024
+_CONNECT_S = 3.0  # by UCX, in one of its two ways
+_ACKNOWLEDGE_S = 3.0
 
 _Key = tuple[int, int, bytes]
+
+
+class NotConnected(Exception):
+    """UCX does not reach the owner, for now."""
 
 
 class Link:
@@ -29,18 +36,25 @@ class Link:
     is_spent = False
 
     def __init__(
-        self, engine: native.Ucx, owner: Owner, mesh: str, secret: bytes, job: Job, deadline: float
+        self, engine: native.Ucx, owner: Owner, mesh: str, secret: bytes, job: Job, reached_by: float
     ) -> None:
         self._engine = engine
-        self._connection: Connection = open_connection("tcp", owner, mesh, secret, job, deadline)
+        self._connection: Connection = open_connection(
+            "tcp", owner, mesh, secret, job, job.deadline, reached_by
+        )
         self._connection.end()  # the job that opened it has no part in it
+        self._connection.give_up_after(_ACKNOWLEDGE_S)
         self._endpoint: int | None = None
         self._regions: OrderedDict[_Key, tuple[int, int]] = OrderedDict()  # its number here, its rights
 
-    def learn(self, job: Job, deadline: float) -> None:
+    def knows(self, job: Job) -> bool:
+        known = self._regions.get(_key(job))
+        return known is not None and bool(known[1] & (WRITE if job.write else READ))
+
+    def learn(self, job: Job) -> None:
         """
         Raises:
-            Refused; Unreachable.
+            Refused; NotConnected.
             OSError, ProtocolError: `Connection.move`.
         """
         key, right = _key(job), WRITE if job.write else READ
@@ -49,13 +63,17 @@ class Link:
             if not known[1] & right:
                 raise Refused(native.FORBIDDEN, 0)
             return
-        grant = self._connection.grant(job.handle, deadline, write=job.write, staged=self.is_staged)
+        self._connection.begin(job)
+        try:
+            grant = self._connection.grant(job.handle, job.deadline, write=job.write, staged=self.is_staged)
+        finally:
+            self._connection.end()
         try:
             if self._endpoint is None:
-                self._endpoint = self._connected(grant, deadline)
+                self._endpoint = self._connected(grant, job.deadline)
             number = self._attached(self._endpoint, job, grant)
         except RuntimeError as error:
-            raise Unreachable(str(error)) from None
+            raise NotConnected(str(error)) from None
         self._regions[key] = number, grant.rights
         if len(self._regions) > _REGIONS_KEPT:
             self._engine.detach(self._endpoint, self._regions.popitem(last=False)[1][0])
@@ -72,14 +90,14 @@ class Link:
         if grant.listener is not None and wanted != "address":
             try:
                 return self._engine.connect(
-                    grant.worker, grant.listener, grant.lanes, grant.lanes_key, deadline
+                    grant.worker, grant.listener, grant.lanes, grant.lanes_key, _soon(deadline)
                 )
             except RuntimeError:
                 if wanted == "cm":
                     raise
         elif wanted == "cm":
             raise RuntimeError("its owner has no listener of rdma_cm")
-        return self._engine.connect(grant.worker, None, grant.lanes, grant.lanes_key, deadline)
+        return self._engine.connect(grant.worker, None, grant.lanes, grant.lanes_key, _soon(deadline))
 
     def move(self, job: Job) -> tuple[int, int]:
         """Status, and UCX's own where it failed."""
@@ -111,6 +129,10 @@ class Link:
             with suppress(RuntimeError):  # UCX has ended
                 self._engine.disconnect(self._endpoint)
         self._connection.close()
+
+
+def _soon(deadline: float) -> float:
+    return min(deadline, time.monotonic() + _CONNECT_S)
 
 
 def _key(job: Job) -> _Key:

@@ -119,7 +119,7 @@ class Route:
         return found
 
     def _pass_over(self, name: str, why: Unreachable) -> None:
-        if why.forbidden:
+        if why.forbidden and self._passed_over.get(name) != why.reason:  # once for what is tried again
             logger.warning("buffers of another process go a slower way than %s: %s", name, why.reason)
         with self._lock:
             self._passed_over[name] = why.reason

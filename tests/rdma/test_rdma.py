@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from dataclasses import replace
 
 import pytest
@@ -130,6 +131,39 @@ def test_a_host_that_is_gone_without_a_word_is_told_within_two_seconds(near: Pee
         code, seconds = near.call(peers.fate, buffer)
     assert code == "buffer_owner_lost"
     assert seconds < 2.0
+
+
+def test_an_owner_that_is_stopped_before_first_contact_is_waited_for(near: Peer, beyond: Peer) -> None:
+    buffer = beyond.call(peers.filled, 1, SIZE).over("rdma")
+    beyond.stop()
+    near.begin(peers.fate, buffer)
+    time.sleep(4.0)  # longer than a host has to answer
+    beyond.go_on()
+    assert near.answer()[0] == ""
+
+
+def test_known_buffers_are_read_while_a_stopped_owner_is_asked_for_another(near: Peer, beyond: Peer) -> None:
+    known, new = (beyond.call(peers.filled, seed, SIZE).over("rdma") for seed in (1, 2))
+    assert near.call(peers.read, known) == pattern(1, SIZE).tobytes()
+    beyond.stop()
+    near.call(peers.begin_read, new)
+    assert near.call(peers.read, known) == pattern(1, SIZE).tobytes()
+    beyond.go_on()
+    assert near.call(peers.read, new) == pattern(2, SIZE).tobytes()
+
+
+def test_where_rdma_cm_leads_nowhere_addresses_do(near: Peer, beyond: Peer) -> None:
+    buffer = beyond.call(peers.filled, 1, SIZE).over("rdma")
+    beyond.call(peers.listens_at, "10.9.0.77", 999)
+    assert near.call(peers.read, buffer) == pattern(1, SIZE).tobytes()
+
+
+def test_a_buffer_that_cannot_be_registered_closes_the_way_to_no_other(near: Peer, beyond: Peer) -> None:
+    beyond.call(peers.may_pin, LARGE)
+    _is_unusable(near, beyond.call(peers.filled, 1, LARGE).over("rdma"), "ulimit -l there")
+    assert (
+        near.call(peers.read, beyond.call(peers.filled, 2, 5000).over("rdma")) == pattern(2, 5000).tobytes()
+    )
 
 
 def test_what_is_not_granted_is_refused(near: Peer, beyond: Peer) -> None:

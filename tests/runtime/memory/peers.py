@@ -214,6 +214,17 @@ def limit_peers(most: int) -> None:
     server._places = threading.BoundedSemaphore(most)
 
 
+def begin_read(buffer: RDMABuffer) -> None:
+    _Held.drops[-1] = buffer.read_into(bytearray(buffer.size()))
+
+
+def listens_at(host: str, port: int) -> None:
+    """Tells others to connect there by rdma_cm."""
+    ucx = node().part(Memory, Memory)._ucx
+    ucx.engine()
+    ucx._listener = host, port
+
+
 def forked_reads(buffer: RDMABuffer) -> bytes:
     """What a forked child of this process reads of a buffer that is this process's own."""
     with multiprocessing.get_context("fork").Pool(1) as pool:
