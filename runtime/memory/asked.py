@@ -235,7 +235,7 @@ class Asked:
                 self._stage = Stage(self._regions, memory)
             stage = self._stage.region
             grant = self._grants.grant(stage, lanes)
-            return grant and replace(grant, rights=region.rights, stage=(stage.slot, stage.generation))
+            return grant and replace(grant, rights=region.rights, size=memory.size, stage=stage.slot)
         if not self._grants.reaches(memory):
             raise _NotReached
         try:

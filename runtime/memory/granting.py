@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import threading
 from contextlib import suppress
@@ -61,6 +62,7 @@ class Grants:
         self._lanes: set[Lanes] = set()
         self._pages: list[_Page] = []
         self._free: list[tuple[_Page, int]] = []
+        self._numbers = itertools.count(1)
 
     def lanes(self) -> Lanes:
         """
@@ -112,7 +114,9 @@ class Grants:
             region_key=offer.key,
             word=offer.word_address,
             word_key=offer.word_key,
+            alive=offer.alive,
             rights=region.rights,
+            size=region.memory.size,
         )
 
     def is_held(self, region: Region) -> bool:
@@ -128,6 +132,10 @@ class Grants:
                 self._free += [(page, index) for index in range(_PAGE // _WORD)]
             return self._free.pop()
 
+    def next_number(self) -> int:
+        """No two offers have the same: who knew what a word was for is not to take another's for it."""
+        return next(self._numbers)
+
     def give_word(self, word: tuple[_Page, int]) -> None:
         with self._lock:
             self._free.append(word)
@@ -142,21 +150,26 @@ class _Offer:
         self._region = region
         self._number: int | None = None
         self.key = b""
-        if region.memory.size:
-            self._number, self.key = engine.map(
-                region.memory.address,
-                region.memory.size,
-                bool(region.rights & READ),
-                bool(region.rights & WRITE),
-                region.memory.kind if isinstance(region.memory, DeviceMemory) else 0,
-            )
         self._word = page, index = grants.take_word(engine)
+        try:
+            if region.memory.size:
+                self._number, self.key = engine.map(
+                    region.memory.address,
+                    region.memory.size,
+                    bool(region.rights & READ),
+                    bool(region.rights & WRITE),
+                    region.memory.kind if isinstance(region.memory, DeviceMemory) else 0,
+                )
+        except BaseException:
+            grants.give_word(self._word)
+            raise
         self.word_address, self.word_key = page.address + _WORD * index, page.key
-        page.words[index] = region.generation
+        self.alive = grants.next_number()
+        page.words[index] = self.alive
 
     def retire(self) -> None:
         page, index = self._word
-        page.words[index] = self._region.generation + 1
+        page.words[index] = 0
 
     def is_quiet(self) -> bool:
         return not self._grants.is_held(self._region)

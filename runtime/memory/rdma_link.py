@@ -6,6 +6,7 @@ import os
 import time
 from collections import OrderedDict
 from contextlib import suppress
+from typing import NamedTuple
 
 from .. import _native_memory as native
 from .connection import Connection, Refused, open_connection
@@ -13,6 +14,7 @@ from .device import DeviceMemory
 from .grant import Grant
 from .handle import READ, WRITE, Owner
 from .holding import Held
+from .outcomes import DONE
 from .providers import Job
 from .ucx import RDMA_VARIABLE
 
@@ -23,6 +25,20 @@ _CONNECT_S = 3.0  # by UCX, in one of its two ways
 _ACKNOWLEDGE_S = 3.0
 
 _Key = tuple[int, int, bytes]
+
+
+class _Known(NamedTuple):
+    """A region: its number here, and what its owner says of it, whatever a handle does."""
+
+    number: int
+    rights: int
+    size: int
+
+    def refusal(self, job: Job) -> int:
+        """The status of a transfer that is not to be; DONE where it may."""
+        if job.offset + job.length > self.size:
+            return native.OUT_OF_RANGE
+        return DONE if self.rights & (WRITE if job.write else READ) else native.FORBIDDEN
 
 
 class NotConnected(Exception):
@@ -45,11 +61,11 @@ class Link:
         self._connection.end()  # the job that opened it has no part in it
         self._connection.give_up_after(_ACKNOWLEDGE_S)
         self._endpoint: int | None = None
-        self._regions: OrderedDict[_Key, tuple[int, int]] = OrderedDict()  # its number here, its rights
+        self._regions: OrderedDict[_Key, _Known] = OrderedDict()
 
     def knows(self, job: Job) -> bool:
         known = self._regions.get(_key(job))
-        return known is not None and bool(known[1] & (WRITE if job.write else READ))
+        return known is not None and known.refusal(job) == DONE
 
     def learn(self, job: Job) -> None:
         """
@@ -57,12 +73,14 @@ class Link:
             Refused; NotConnected.
             OSError, ProtocolError: `Connection.move`.
         """
-        key, right = _key(job), WRITE if job.write else READ
-        if (known := self._regions.get(key)) is not None:
-            self._regions.move_to_end(key)
-            if not known[1] & right:
-                raise Refused(native.FORBIDDEN, 0)
-            return
+        key = _key(job)
+        if (known := self._regions.get(key)) is None:
+            known = self._granted(key, job)
+        self._regions.move_to_end(key)
+        if (status := known.refusal(job)) != DONE:
+            raise Refused(status, 0)
+
+    def _granted(self, key: _Key, job: Job) -> _Known:
         self._connection.begin(job)
         try:
             grant = self._connection.grant(job.handle, job.deadline, write=job.write, staged=self.is_staged)
@@ -74,14 +92,15 @@ class Link:
             number = self._attached(self._endpoint, job, grant)
         except RuntimeError as error:
             raise NotConnected(str(error)) from None
-        self._regions[key] = number, grant.rights
+        known = self._regions[key] = _Known(number, grant.rights, grant.size)
         if len(self._regions) > _REGIONS_KEPT:
-            self._engine.detach(self._endpoint, self._regions.popitem(last=False)[1][0])
+            self._engine.detach(self._endpoint, self._regions.popitem(last=False)[1].number)
+        return known
 
     def _attached(self, endpoint: int, job: Job, grant: Grant) -> int:
-        slot, generation = grant.stage or (job.handle.slot, job.handle.generation)
+        slot = job.handle.slot if grant.stage is None else grant.stage
         return self._engine.attach(
-            endpoint, slot, generation, grant.region, grant.region_key, grant.word, grant.word_key
+            endpoint, slot, grant.alive, grant.region, grant.region_key, grant.word, grant.word_key
         )
 
     def _connected(self, grant: Grant, deadline: float) -> int:
@@ -110,7 +129,7 @@ class Link:
         try:
             return self._engine.move(
                 self._endpoint,
-                known[0],
+                known.number,
                 job.write,
                 offset,
                 length,

@@ -166,6 +166,15 @@ def test_a_buffer_that_cannot_be_registered_closes_the_way_to_no_other(near: Pee
     )
 
 
+def test_a_handle_that_claims_more_than_the_region_is_refused(near: Peer, beyond: Peer) -> None:
+    buffer = beyond.call(peers.filled, 1, 5001).over("rdma")
+    larger = copy.copy(buffer)
+    larger.handle = replace(buffer.handle, size=5002)
+    assert near.call(peers.fate, larger)[0] == "out_of_range"
+    assert near.call(peers.fate, larger, True)[0] == "out_of_range"
+    assert near.call(peers.read, buffer) == pattern(1, 5001).tobytes()
+
+
 def test_what_is_not_granted_is_refused(near: Peer, beyond: Peer) -> None:
     buffer = beyond.call(peers.limited, 1, SIZE, True, False).over("rdma")
     assert near.call(peers.fate, buffer, True)[0] == "access_refused"

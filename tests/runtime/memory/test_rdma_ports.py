@@ -95,17 +95,25 @@ def test_ucx_is_the_loaders_unless_another_is_named() -> None:
     listener=st.none() | st.tuples(st.sampled_from(["10.0.0.1", "h"]), st.integers(1, 65535)),
     numbers=st.tuples(_ADDRESS, _ADDRESS, _ADDRESS),
     keys=st.tuples(_KEY, _KEY, _KEY),
+    alive=_ADDRESS,
     rights=st.integers(1, 3),
+    size=_ADDRESS,
+    stage=st.none() | st.integers(0, 2**18),
 )
 def test_a_grant_arrives_as_it_was(
     worker: bytes,
     listener: tuple[str, int] | None,
     numbers: tuple[int, int, int],
     keys: tuple[bytes, bytes, bytes],
+    alive: int,
     rights: int,
+    size: int,
+    stage: int | None,
 ) -> None:
     (lanes, region, word), (lanes_key, region_key, word_key) = numbers, keys
-    grant = Grant(worker, listener, lanes, lanes_key, region, region_key, word, word_key, rights)
+    grant = Grant(
+        worker, listener, lanes, lanes_key, region, region_key, word, word_key, alive, rights, size, stage
+    )
     packed = grant.pack()
     assert Grant.unpack(packed) == grant
     for wrong in (packed[:-1], packed + b"x", packed[:20]):
