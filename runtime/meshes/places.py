@@ -95,7 +95,7 @@ def _look_up(mesh: str) -> AttachPlace:
     except NotFound as error:
         # Unlike a client this program was started by hand, perhaps without the variables of the server.
         raise NotFound(
-            error.code,
+            "mesh_not_found",
             f"{error.cause} (in {places.state})",
             "Name one that lives, or set MILKWEED_STATE_DIR as the server that allocated it has it.",
         ) from None
