@@ -10,6 +10,8 @@ import subprocess
 import sys
 from typing import Any
 
+from milkweed.runtime.mesh_secret import ADDRESS_VARIABLE
+
 from ..plan import Plan, Program, Row
 from ..two_hosts import HostsApart
 
@@ -47,7 +49,7 @@ class Measured(Program):
     def _started(self, host: int, role: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"{__package__.rpartition('.')[0]}.spreading", role, str(self._size)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        env = {"MILKWEED_BUFFER_ADDRESS": self._hosts.addresses[host]}
+        env = {ADDRESS_VARIABLE: self._hosts.addresses[host]}  # as a simulated host has it
         return self._hosts.start(host, command, env, **pipes)
 
     async def sample(self) -> dict[str, float | str]:
