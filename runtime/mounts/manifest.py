@@ -1,0 +1,119 @@
+"""What a tree looks like at one revision: names, modes, sizes, presented mtimes, versions, symlink targets.
+
+Paths are bytes relative to the root, parts joined by `/`, the root itself `b""`. A manifest knows no file
+system: it is filled by a scan, changed by deltas, and the same on both sides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+__all__ = ["DIRECTORY", "FILE", "LINK", "Change", "Entry", "FileRef", "Manifest", "join", "split"]
+
+FILE: Final = 1
+DIRECTORY: Final = 2
+LINK: Final = 3
+
+
+class Entry(NamedTuple):
+    """One name: `mode` are permission bits, `version` is 0 for directories, `target` empty but for links."""
+
+    kind: int
+    mode: int
+    size: int
+    mtime_ns: int
+    version: int
+    target: bytes = b""
+
+
+class FileRef(NamedTuple):
+    """One content of one file. `path` is where it was last; the version alone says what its bytes are."""
+
+    path: bytes
+    version: int
+    size: int
+
+
+class Change(NamedTuple):
+    """What applying a delta did to one name; None: it was not there, or is not any more."""
+
+    directory: bytes
+    name: bytes
+    before: Entry | None
+    after: Entry | None
+
+
+Directory = dict[bytes, Entry]
+
+
+def join(directory: bytes, name: bytes) -> bytes:
+    return directory + b"/" + name if directory else name
+
+
+def split(path: bytes) -> tuple[bytes, bytes]:
+    """The directory and the name; of the root, twice nothing."""
+    directory, _, name = path.rpartition(b"/")
+    return directory, name
+
+
+@dataclass(slots=True)
+class Manifest:
+    """`directories` has the content of each directory by its path; every directory but the root also has an
+    entry in the one above it.
+    """
+
+    epoch: int = 0
+    revision: int = 0
+    root: Entry = Entry(DIRECTORY, 0o755, 0, 0, 0)
+    directories: dict[bytes, Directory] = field(default_factory=lambda: {b"": {}})
+
+    def __len__(self) -> int:
+        """Of all entries, without the root."""
+        return sum(map(len, self.directories.values()))
+
+    def entry(self, path: bytes) -> Entry | None:
+        if not path:
+            return self.root
+        directory, name = split(path)
+        return self.directories.get(directory, {}).get(name)
+
+    def walk(self) -> Iterator[tuple[bytes, Entry]]:
+        """All entries, each directory's after that of the directory itself."""
+        for directory in sorted(self.directories):
+            for name, entry in self.directories[directory].items():
+                yield join(directory, name), entry
+
+    def put(self, path: bytes, entry: Entry) -> Change | None:
+        """Sets one entry; a directory keeps what is in it. None: its directory is not there, or is the root."""
+        if not path:
+            self.root = entry
+            return None
+        parent, name = split(path)
+        directory = self.directories.get(parent)
+        if directory is None:
+            return None
+        before = directory.get(name)
+        if before is not None and before.kind == DIRECTORY != entry.kind:
+            self.remove(path)
+        if entry.kind == DIRECTORY:
+            self.directories.setdefault(path, {})
+        directory[name] = entry
+        return Change(parent, name, before, entry)
+
+    def remove(self, path: bytes) -> list[Change]:
+        """Removes an entry and all below it: what was deepest comes first."""
+        parent, name = split(path)
+        entry = self.directories.get(parent, {}).pop(name, None)
+        if entry is None:
+            return []
+        changes = list(self._emptied(path)) if entry.kind == DIRECTORY else []
+        changes.append(Change(parent, name, entry, None))
+        return changes
+
+    def _emptied(self, path: bytes) -> Iterator[Change]:
+        for name, entry in self.directories.pop(path, {}).items():
+            if entry.kind == DIRECTORY:
+                yield from self._emptied(join(path, name))
+            yield Change(path, name, entry, None)

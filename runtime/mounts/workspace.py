@@ -1,0 +1,369 @@
+"""A directory of this machine as a source: scanned once, followed from then on, with a barrier.
+
+    async with open_workspace(Path("~/project")) as workspace:
+        revision = await workspace.barrier()
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+
+from ..errors import NotFound
+from ..filesystems import NETWORK_TYPES, file_system_type
+from ..tasks import background_tasks
+from .contents import digest_of, read_version, tick_s
+from .deltas import Delta, DeltaLog
+from .excludes import DEFAULT, IGNORE_FILE, Excluded, Rules
+from .manifest import DIRECTORY, FILE, Entry, FileRef, Manifest, join, split
+from .scanning import Place, Scanned, counted, look, scan
+from .source import Bytes, Gone
+from .versions import Ledger
+from .watcher import EVERYTHING, Watcher
+
+__all__ = ["Workspace", "open_workspace"]
+
+_COALESCE_S = 0.001
+_RECENT_S = 60.0
+_MOST_RECENT = 4096
+_MOST_COMPARED = 4 * 1024 * 1024
+_INLINE = 32
+_MOST_READS = 8
+
+Seen = tuple[bytes, Entry | Excluded | None]
+
+
+class Workspace:
+    """A `Source`. All of it is the loop's, but for what runs in threads."""
+
+    def __init__(
+        self, root: Path, *, rules: Rules, known: Mapping[bytes, tuple[int, int]] | None = None
+    ) -> None:
+        self.root = root
+        self.manifest = Manifest(epoch=time.time_ns())
+        self.excluded: dict[bytes, Excluded] = {}
+        self.unreadable: list[bytes] = []
+        self.scan_s = 0.0
+        self.bytes_read = 0
+        kind = file_system_type(root)
+        self.is_remote = kind in NETWORK_TYPES or kind.startswith("fuse")
+        self._salts: dict[tuple[int, int], int] = {}
+        self._tick_s = tick_s(kind, os.uname().release)
+        self._place = Place(os.fsencode(root), os.stat(root).st_dev, rules, self._salts)
+        self._ledger = Ledger(known)
+        self._log = DeltaLog()
+        self._watcher: Watcher | None = None
+        self._dirty: dict[bytes, bool] = {}
+        self._recent: dict[bytes, float] = {}
+        self._served: dict[int, bytes] = {}
+        self._path_of: tuple[int, dict[int, bytes]] = (-1, {})
+        self._stirred = anyio.Event()
+        self._changed = anyio.Event()
+        self._lock = anyio.Lock()
+        self._readers = anyio.CapacityLimiter(_MOST_READS)
+
+    # What a follower asks.
+
+    async def open(self) -> Manifest:
+        return self.manifest
+
+    async def since(self, epoch: int, revision: int) -> Delta | Manifest:
+        if epoch != self.manifest.epoch or revision > self.manifest.revision:
+            return self.manifest
+        while revision == self.manifest.revision:
+            await self._changed.wait()
+        return self._log.since(revision) or self.manifest
+
+    async def read(self, file: FileRef, offset: int, length: int) -> Bytes:
+        entry = self.manifest.entry(file.path)
+        if entry is None or entry.version != file.version:
+            path = self._path_with(file.version)
+            if path is None:
+                raise Gone
+            file = file._replace(path=path)
+        if offset < 0 or length < 0 or offset + length > file.size:
+            raise Gone
+        data = await anyio.to_thread.run_sync(
+            read_version, self._place, file, offset, length, self._tick_s, limiter=self._readers
+        )
+        self.bytes_read += length
+        if file.path in self._recent and length == file.size <= _MOST_COMPARED:
+            self._served[file.version] = digest_of(data)
+        return data
+
+    # What its owner asks.
+
+    async def barrier(self) -> int:
+        """A revision that contains every change that was made to the tree before the call.
+
+        Changes that leave no trace in `stat`, stores through a mapping, are found in files up to 4 MiB that
+        changed in the last minute. On a network file system, whose other clients nobody hears of, the whole
+        tree is looked at.
+        """
+        caught_up = self._watcher is not None and await self._watcher.caught_up()
+        if not caught_up or self.is_remote:
+            self._hint(EVERYTHING, True)
+        for path in (*self._lately_changed(), *self._place.linked):
+            self._dirty.setdefault(path, False)
+        await self._settle()
+        await self._compare_contents()
+        return self.manifest.revision
+
+    def weigh_excluded(self) -> list[Excluded]:
+        """What is left out, with its files and bytes. Blocks: call it in a thread."""
+        return counted(self._place.root, tuple(self.excluded.values()))
+
+    def to_keep(self) -> dict[bytes, tuple[int, int]]:
+        """What the next source of this directory should be given as `known`: see `Ledger.to_keep`."""
+        return self._ledger.to_keep(self.manifest.walk(), time.time_ns())
+
+    async def begin(self) -> None:
+        """Scans the tree and watches it.
+
+        Raises:
+            Unavailable: watch_unusable.
+        """
+        self._watcher = Watcher(self._place.root, self._hint)
+        start = time.perf_counter()
+        scanned = await self.scanned(b"")
+        self.scan_s = time.perf_counter() - start
+        self.note(scanned)
+        self.manifest.directories = scanned.directories
+        self.manifest.root = _root(self._place) or self.manifest.root
+        self.manifest.revision = 1
+        self._ledger.present_all(scanned.directories)
+        await self._settle()
+
+    async def follow(self) -> None:
+        """Publishes what the watcher tells, until cancelled."""
+        while True:
+            await self._stirred.wait()
+            await anyio.sleep(_COALESCE_S)
+            await self._settle()
+
+    def close(self) -> None:
+        if self._watcher is not None:
+            self._watcher.close()
+
+    # How changes are found.
+
+    def _hint(self, path: bytes, deep: bool) -> None:
+        if path == EVERYTHING:
+            path = b""
+        self._dirty[path] = self._dirty.get(path, False) or deep
+        if path:
+            self._recent.pop(path, None)
+            self._recent[path] = time.monotonic()
+            if len(self._recent) > _MOST_RECENT:
+                del self._recent[next(iter(self._recent))]
+        self._stirred.set()
+
+    def _lately_changed(self) -> list[bytes]:
+        oldest = time.monotonic() - _RECENT_S
+        while self._recent and (first := next(iter(self._recent))) and self._recent[first] < oldest:
+            del self._recent[first]
+        if not self._recent:
+            self._served.clear()
+        return list(self._recent)
+
+    async def _settle(self) -> None:
+        """Compares what may have changed with what is there, and publishes the difference as one revision."""
+        async with self._lock:
+            self._stirred = anyio.Event()
+            taken, self._dirty = self._dirty, {}
+            if not taken:
+                return
+            change = _Change(self)
+            paths = [b""] if taken.get(b"") else sorted(taken)
+            looked_at = dict.fromkeys([*paths, *(split(path)[0] for path in paths)])
+            seen = await self._look_at(sorted(looked_at))
+            for path, found in seen:
+                await change.one(path, found, deep=taken.get(path, False))
+            self._publish(change)
+
+    async def _look_at(self, paths: list[bytes]) -> list[Seen]:
+        known = [path for path in paths if not path or split(path)[0] in self.manifest.directories]
+        look_all = partial(_look_at, self._place, known)
+        return look_all() if len(known) <= _INLINE else await anyio.to_thread.run_sync(look_all)
+
+    def _publish(self, change: _Change) -> None:
+        if not change.removed and not change.put:
+            return
+        base = self.manifest.revision
+        self.manifest.revision = base + 1
+        put = tuple(sorted(change.put.items()))
+        self._log.add(Delta(self.manifest.epoch, base, base + 1, tuple(change.removed), put))
+        changed, self._changed = self._changed, anyio.Event()
+        changed.set()
+
+    async def _compare_contents(self) -> None:
+        """Finds what changed lately, was served, and changed again without a trace."""
+        for path in tuple(self._recent):
+            entry = self.manifest.entry(path)
+            if entry is None or (served := self._served.get(entry.version)) is None:
+                continue
+            try:
+                data = await anyio.to_thread.run_sync(
+                    read_version, self._place, FileRef(path, entry.version, entry.size), 0, entry.size, 0.0
+                )
+                if digest_of(data) == served:
+                    continue
+                found = os.lstat(self._place.absolute(path))
+            except Exception:  # it changed, this time with a trace, or cannot be read
+                continue
+            key = (found.st_dev, found.st_ino)
+            self._salts[key] = self._salts.get(key, 0) + 1
+            self._dirty.setdefault(path, False)
+        await self._settle()
+
+    def _path_with(self, version: int) -> bytes | None:
+        """Where a version is now: its directory may have been renamed since."""
+        if self._path_of[0] != self.manifest.revision:
+            files = ((entry.version, path) for path, entry in self.manifest.walk() if entry.kind == FILE)
+            self._path_of = (self.manifest.revision, dict(files))
+        return self._path_of[1].get(version)
+
+    # How one revision comes to be.
+
+    async def scanned(self, path: bytes) -> Scanned:
+        watcher = self._watcher
+        return await anyio.to_thread.run_sync(scan, self._place, path, watcher.add if watcher else None)
+
+    def note(self, scanned: Scanned) -> None:
+        self.unreadable += scanned.unreadable
+        self.excluded.update((one.path, one) for one in scanned.excluded)
+
+    def unwatch(self, path: bytes) -> None:
+        if self._watcher is not None:
+            self._watcher.remove(path)
+
+    def present(self, path: bytes, before: Entry | None, found: Entry) -> Entry:
+        return self._ledger.present(path, before, found)
+
+    def forget(self, path: bytes, entry: Entry) -> None:
+        self._ledger.removed(path, entry)
+
+
+class _Change:
+    """The next revision while it is put together: the manifest is changed at once, and how is kept."""
+
+    def __init__(self, workspace: Workspace) -> None:
+        self._workspace = workspace
+        self._manifest = workspace.manifest
+        self.removed: list[bytes] = []
+        self.put: dict[bytes, Entry] = {}
+
+    async def one(self, path: bytes, found: Entry | Excluded | None, *, deep: bool) -> None:
+        if path and split(path)[0] not in self._manifest.directories:
+            return
+        before = self._manifest.entry(path)
+        if type(found) is Excluded:
+            self._workspace.excluded[path] = found
+        elif self._workspace.excluded:
+            self._workspace.excluded.pop(path, None)
+        if found is None or type(found) is Excluded:
+            self._remove(path)
+            return
+        if found.kind == DIRECTORY and (deep or before is None or before.kind != DIRECTORY):
+            if before is not None and before.kind != DIRECTORY:
+                self._remove(path)
+            self._put(path, found)
+            await self.subtree(path)
+        else:
+            if before is not None and before.kind == DIRECTORY != found.kind:
+                self._remove(path)
+            self._put(path, found)
+
+    async def subtree(self, top: bytes) -> None:
+        workspace, manifest = self._workspace, self._manifest
+        scanned = await workspace.scanned(top)
+        if not top:
+            workspace.unreadable.clear()
+            workspace.excluded.clear()
+        workspace.note(scanned)
+        for path, content in scanned.directories.items():
+            for name in manifest.directories.get(path, {}).keys() - content.keys():
+                self._remove(join(path, name))
+            for name, found in content.items():
+                inside = join(path, name)
+                before = manifest.entry(inside) if path in manifest.directories else None
+                if before is not None and (before.kind == DIRECTORY) != (found.kind == DIRECTORY):
+                    self._remove(inside)
+                self._put(inside, found)
+
+    def _put(self, path: bytes, found: Entry) -> None:
+        before = self._manifest.entry(path)
+        shown = self._workspace.present(path, before, found)
+        if shown != before:
+            self._manifest.put(path, shown)
+            self.put[path] = shown
+
+    def _remove(self, path: bytes) -> None:
+        changes = self._manifest.remove(path)
+        for change in changes:
+            inside = join(change.directory, change.name)
+            self.put.pop(inside, None)
+            assert change.before is not None
+            if change.before.kind == DIRECTORY:
+                self._workspace.unwatch(inside)
+            else:
+                self._workspace.forget(inside, change.before)
+        if changes:
+            self.removed.append(path)
+
+
+def _root(place: Place) -> Entry | None:
+    found = look(place, b"")
+    return found if type(found) is Entry else None
+
+
+def _look_at(place: Place, paths: Iterable[bytes]) -> list[Seen]:
+    return [(path, look(place, path)) for path in paths]
+
+
+def rules_of(root: Path, more: Iterable[bytes] = ()) -> Rules:
+    """The default rules, those of its `.milkweedignore`, and `more`; the last that fits decides."""
+    try:
+        own = (os.fsencode(root) + b"/" + IGNORE_FILE,)
+        with open(own[0], "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        lines = []
+    return Rules((*DEFAULT, *lines, *more))
+
+
+@asynccontextmanager
+async def open_workspace(
+    root: Path,
+    *,
+    excludes: Iterable[str] = (),
+    known: Mapping[bytes, tuple[int, int]] | None = None,
+) -> AsyncIterator[Workspace]:
+    """A directory as a source, followed for the length of a `with` block.
+
+    `excludes` are rules more; `known` is what `Workspace.to_keep` of its last source gave.
+
+    Raises:
+        NotFound: file_not_found, it is no directory.
+        Unavailable: watch_unusable.
+    """
+    root = Path(os.path.realpath(root))
+    if not root.is_dir():
+        raise NotFound("file_not_found", f"{root} is no directory", "Name one that exists.")
+    workspace = Workspace(root, rules=rules_of(root, map(os.fsencode, excludes)), known=known)
+    try:
+        await workspace.begin()
+        async with background_tasks() as tasks:
+            tasks.start_soon(workspace.follow)
+            yield workspace
+    finally:
+        workspace.close()
+
+
