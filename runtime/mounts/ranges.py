@@ -30,6 +30,20 @@ class Ranges:
         self._starts[first:last] = [start]
         self._ends[first:last] = [end]
 
+    def discard(self, start: int, end: int) -> None:
+        """Takes them out, as far as they are in it."""
+        if start >= end:
+            return
+        first = bisect_right(self._ends, start)
+        last = bisect_left(self._starts, end)
+        if first >= last:
+            return
+        left = [(self._starts[first], start)] if self._starts[first] < start else []
+        right = [(end, self._ends[last - 1])] if self._ends[last - 1] > end else []
+        kept = left + right
+        self._starts[first:last] = [one for one, _ in kept]
+        self._ends[first:last] = [one for _, one in kept]
+
     def has(self, start: int, end: int) -> bool:
         """Whether all of these bytes are in it."""
         return start >= end or not self.missing(start, end)

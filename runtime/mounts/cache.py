@@ -1,0 +1,314 @@
+"""Bytes of versions on a host: fetched once whoever asks, read ahead, kept on disk and for a moment in memory.
+
+A full disk costs speed and nothing else: what cannot be written is fetched again when it is read again.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import anyio
+import anyio.abc
+import anyio.to_thread
+
+from ..errors import Unavailable
+from .cache_files import CacheFiles
+from .eviction import Usage
+from .manifest import FileRef
+from .ranges import Ranges
+from .readahead import WHOLE, Stream, pieces, plan
+from .source import Bytes, Gone, Reads, Unreadable
+
+__all__ = ["ByteCache"]
+
+logger = logging.getLogger(__name__)
+
+_MOST_HOT = 32 * 1024 * 1024
+_MOST_ITEMS = 4096
+_WRITE_INLINE = 256 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class _Piece:
+    """A range that is fetched, or was a moment ago: `data` until it is dropped from memory."""
+
+    start: int
+    end: int
+    done: anyio.Event = field(default_factory=anyio.Event)
+    data: Bytes | None = None
+    error: Exception | None = None
+    on_disk: bool = False
+    is_settled: bool = False
+    """Written, or given up."""
+
+
+@dataclass(slots=True, eq=False)
+class _Handle:
+    """An open cache file, closed when it is neither wanted nor written to any more. The loop's."""
+
+    fd: int
+    users: int = 1
+
+    def release(self) -> None:
+        self.users -= 1
+        if not self.users:
+            os.close(self.fd)
+
+
+@dataclass(slots=True, eq=False)
+class _Item:
+    file: FileRef
+    stored: Ranges = field(default_factory=Ranges)
+    claimed: Ranges = field(default_factory=Ranges)
+    """What is stored, in memory, or on its way."""
+    pieces: list[_Piece] = field(default_factory=list)
+    stream: Stream = Stream()
+    handle: _Handle | None = None
+    is_whole: bool = False
+
+    def close(self) -> None:
+        handle, self.handle = self.handle, None
+        if handle is not None:
+            handle.release()
+
+
+class ByteCache:
+    """A `Reads` in front of others: the first of `upstream` that has a version gives it.
+
+    It fetches in the given task group, so that a reader who leaves ends nobody else's fetch.
+    """
+
+    def __init__(
+        self, files: CacheFiles, upstream: Sequence[Reads], group: anyio.abc.TaskGroup, limit: int
+    ) -> None:
+        self.fetched = 0
+        self.refused_by_disk = 0
+        self._files = files
+        self._upstream = upstream
+        self._group = group
+        self._usage = Usage(limit)
+        self._items: OrderedDict[int, _Item] = OrderedDict()
+        self._hot: deque[tuple[_Item, _Piece]] = deque()
+        self._hot_bytes = 0
+
+    async def recall(self) -> None:
+        """Counts what an earlier life left here."""
+        for version, size in await anyio.to_thread.run_sync(lambda: list(self._files.whole())):
+            self._usage.found(version, size)
+        self._make_room(0)
+
+    @property
+    def on_disk(self) -> int:
+        """Bytes."""
+        return self._usage.total
+
+    def opened(self, file: FileRef) -> None:
+        """A program has it open: others go before it does."""
+        self._usage.opened(file.version)
+
+    def closed(self, file: FileRef) -> None:
+        self._usage.closed(file.version)
+
+    async def read(self, file: FileRef, offset: int, length: int) -> Bytes:
+        end = min(offset + length, file.size)
+        if offset >= end:
+            return b""
+        item = self._item(file)
+        if not item.is_whole:
+            item.stream = item.stream.after(offset, end - offset)
+            now, ahead = plan(item.stream, file.size, offset, end - offset)
+            self._want(item, *now)
+            self._want(item, *ahead)
+        while True:
+            for piece in [one for one in item.pieces if one.start < end and one.end > offset]:
+                if not piece.done.is_set():
+                    await piece.done.wait()
+                if piece.error is not None:
+                    raise piece.error
+            if (data := self._found(item, offset, end)) is not None:
+                return data
+            self._want(item, offset, end)  # it was dropped meanwhile
+
+    def close(self) -> None:
+        for item in self._items.values():
+            item.close()
+        self._items.clear()
+
+    def _item(self, file: FileRef) -> _Item:
+        item = self._items.get(file.version)
+        if item is None:
+            item = self._items[file.version] = _Item(file)
+            if self._files.has_whole(file.version, file.size):
+                self._usage.found(file.version, file.size)
+                item.stored.add(0, file.size)
+                item.claimed.add(0, file.size)
+                item.is_whole = True
+            if len(self._items) > _MOST_ITEMS:
+                self._forget_idle()
+        self._items.move_to_end(file.version)
+        return item
+
+    def _forget_idle(self) -> None:
+        for version, item in tuple(self._items.items())[: _MOST_ITEMS // 4]:
+            if item.is_whole and not item.pieces:
+                item.close()
+                del self._items[version]
+
+    def _found(self, item: _Item, start: int, end: int) -> Bytes | None:
+        """A range, from memory where it is there in one piece, else from disk; None: not all of it is here."""
+        for piece in item.pieces:
+            if piece.data is not None and piece.start <= start and end <= piece.end:
+                return memoryview(piece.data)[start - piece.start : end - piece.start]
+        if item.stored.has(start, end):
+            return self._stored(item, start, end)
+        parts: list[Bytes] = []
+        for piece in sorted(item.pieces, key=lambda one: one.start):
+            if piece.data is not None and piece.start <= start < piece.end:
+                stop = min(end, piece.end)
+                parts.append(memoryview(piece.data)[start - piece.start : stop - piece.start])
+                start = stop
+        if start < end and (rest := self._stored(item, start, end) if item.stored.has(start, end) else None):
+            parts.append(rest)
+            start = end
+        return b"".join(parts) if start == end else None
+
+    def _stored(self, item: _Item, start: int, end: int) -> bytes | None:
+        try:
+            if item.handle is None:
+                item.handle = _Handle(self._files.open_whole(item.file.version))
+            data = os.pread(item.handle.fd, end - start, start)
+        except OSError:
+            data = b""
+        if item.file.size <= WHOLE:
+            item.close()  # it is in the kernel's pages from now on
+        if len(data) == end - start:
+            self._usage.used(item.file.version)
+            return data
+        self._lose(item)  # somebody removed or cut it
+        return None
+
+    def _want(self, item: _Item, start: int, end: int) -> None:
+        for gap in item.claimed.missing(start, end):
+            for first, last in pieces(*gap):
+                piece = _Piece(first, last)
+                item.claimed.add(first, last)
+                item.pieces.append(piece)
+                self._group.start_soon(self._fetch, item, piece)
+
+    async def _fetch(self, item: _Item, piece: _Piece) -> None:
+        try:
+            piece.data = await self._fetched(item.file, piece.start, piece.end - piece.start)
+        except Exception as error:
+            piece.error = error
+            item.claimed.discard(piece.start, piece.end)
+            item.pieces.remove(piece)
+            return
+        finally:
+            piece.done.set()
+        self.fetched += piece.end - piece.start
+        self._keep_hot(item, piece)
+        await self._store(item, piece)
+
+    async def _fetched(self, file: FileRef, offset: int, length: int) -> Bytes:
+        problem: Exception = Gone()
+        for reads in self._upstream:
+            try:
+                data = await reads.read(file, offset, length)
+            except (Gone, Unreadable, Unavailable) as error:
+                problem = error
+                continue
+            if len(data) == length:
+                return data
+        raise problem
+
+    def _keep_hot(self, item: _Item, piece: _Piece) -> None:
+        self._hot.append((item, piece))
+        self._hot_bytes += piece.end - piece.start
+        while self._hot_bytes > _MOST_HOT:
+            self._cool(*self._hot.popleft())
+
+    def _cool(self, item: _Item, piece: _Piece) -> None:
+        self._hot_bytes -= piece.end - piece.start
+        piece.data = None
+        if piece in item.pieces and piece.is_settled:
+            item.pieces.remove(piece)
+            if not piece.on_disk:
+                item.claimed.discard(piece.start, piece.end)
+
+    async def _store(self, item: _Item, piece: _Piece) -> None:
+        data, length = piece.data, piece.end - piece.start
+        try:
+            if data is None or length > self._usage.limit:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._make_room(length)
+            piece.on_disk = await self._written(item, piece.start, data)
+        except OSError as error:
+            if not self.refused_by_disk:
+                logger.warning("the cache takes no more (%s): what is read again is fetched again", error)
+            self.refused_by_disk += length
+        if piece.on_disk:
+            self._usage.used(item.file.version, length)
+            item.stored.add(piece.start, piece.end)
+            item.is_whole = len(item.stored) == item.file.size
+            if item.is_whole and item.handle is not None:
+                with suppress(OSError):
+                    self._files.finish(item.file.version)
+        piece.is_settled = True
+        if piece.data is None and piece in item.pieces:  # it was dropped meanwhile
+            item.pieces.remove(piece)
+            if not piece.on_disk:
+                item.claimed.discard(piece.start, piece.end)
+
+    async def _written(self, item: _Item, start: int, data: Bytes) -> bool:
+        """Whether it is on disk now; False: all of the version was dropped meanwhile.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        if item.handle is None and len(data) == item.file.size <= WHOLE:
+            self._files.put(item.file.version, data)
+            return True
+        if item.handle is None:
+            item.handle = _Handle(self._files.open_part(item.file.version))
+        handle = item.handle
+        handle.users += 1
+        try:
+            if len(data) <= _WRITE_INLINE:
+                _write(handle.fd, start, data)
+            else:
+                await anyio.to_thread.run_sync(_write, handle.fd, start, data)
+        finally:
+            handle.release()
+        return item.handle is handle
+
+    def _make_room(self, room: int) -> None:
+        for version in self._usage.victims(room):
+            item = self._items.get(version)
+            if item is not None:
+                self._lose(item)
+            else:
+                self._usage.removed(version)
+                self._files.remove(version)
+
+    def _lose(self, item: _Item) -> None:
+        """Nothing of it is on disk any more; what is in memory or on its way stays."""
+        item.close()
+        self._usage.removed(item.file.version)
+        self._files.remove(item.file.version)
+        item.is_whole = False
+        item.stored, item.claimed = Ranges(), Ranges()
+        for piece in item.pieces:
+            piece.on_disk = False
+            item.claimed.add(piece.start, piece.end)
+
+
+def _write(fd: int, start: int, data: Bytes) -> None:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(fd, memoryview(data)[done:], start + done)

@@ -1,0 +1,198 @@
+"""What the kernel is answered: names and attributes from the manifest, bytes from the cache. Read-only.
+
+Imported in the mount process alone: it needs pyfuse3.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+import logging
+import os
+import stat
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import anyio
+import pyfuse3
+
+from ..errors import Unavailable
+from .cache import ByteCache
+from .manifest import DIRECTORY, FILE, LINK, Entry, FileRef
+from .nodes import Node, NodeTable
+from .readahead import WHOLE
+from .source import Bytes, Gone, Unreadable
+
+__all__ = ["Counters", "FileSystem"]
+
+logger = logging.getLogger(__name__)
+
+_FOR_EVER_S = 86_400.0
+_TYPES = {FILE: stat.S_IFREG, DIRECTORY: stat.S_IFDIR, LINK: stat.S_IFLNK}
+_BLOCK = 128 * 1024
+_NEXT_VERSION_S = 2.0
+
+
+@dataclass(slots=True)
+class Counters:
+    lookups: int = 0
+    attributes: int = 0
+    opens: int = 0
+    reads: int = 0
+    stale: int = 0
+    failed: int = 0
+
+
+@dataclass(slots=True)
+class _Listing:
+    node: Node
+    names: list[bytes]
+
+
+class FileSystem(pyfuse3.Operations):
+    """`next_change` waits until the manifest has changed."""
+
+    def __init__(
+        self,
+        table: NodeTable,
+        cache: ByteCache,
+        next_change: Callable[[], Awaitable[None]],
+    ) -> None:
+        super().__init__()
+        self.counters = Counters()
+        self.last_failure = ""
+        self._table = table
+        self._cache = cache
+        self._next_change = next_change
+        self._uid, self._gid = os.getuid(), os.getgid()
+        self._files: dict[int, FileRef] = {}
+        self._listings: dict[int, _Listing] = {}
+        self._handles = itertools.count(1)
+        self._scratch = self._new_attributes()  # read before anything else runs: one is enough
+        self._absent = self._new_attributes()
+        self._absent.st_ino = pyfuse3.InodeT(0)
+
+    async def lookup(
+        self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
+    ) -> pyfuse3.EntryAttributes:
+        self.counters.lookups += 1
+        if name in {b".", b".."}:
+            return self._attributes(self._node(parent_inode))
+        node = self._table.look_up(parent_inode, name)
+        return self._absent if node is None else self._attributes(node)
+
+    async def forget(self, inode_list: object) -> None:
+        for number, times in inode_list:  # type: ignore[attr-defined]
+            self._table.untold(number, times)
+
+    async def getattr(self, inode: int, ctx: pyfuse3.RequestContext) -> pyfuse3.EntryAttributes:
+        self.counters.attributes += 1
+        return self._attributes(self._node(inode))
+
+    async def readlink(self, inode: int, ctx: pyfuse3.RequestContext) -> bytes:
+        return self._node(inode).entry.target
+
+    async def opendir(self, inode: int, ctx: pyfuse3.RequestContext) -> int:
+        node = self._node(inode)
+        if node.is_gone:
+            raise pyfuse3.FUSEError(errno.ESTALE)
+        handle = next(self._handles)
+        names = list(self._table.manifest.directories.get(node.path, ()))
+        self._listings[handle] = _Listing(node, names)
+        return handle
+
+    async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
+        listing = self._listings[fh]
+        directory, table = listing.node, self._table
+        if directory.is_gone:
+            return
+        content = table.manifest.directories.get(directory.path, {})
+        attributes, reply = self._attributes, pyfuse3.readdir_reply
+        for at, name in enumerate(itertools.islice(listing.names, start_id, None), start_id + 1):
+            entry = content.get(name)
+            if entry is None:
+                continue
+            node = table.told(directory, name, entry)
+            if not reply(token, name, attributes(node), at):
+                table.untold(node.number)
+                return
+
+    async def releasedir(self, fh: int) -> None:
+        self._listings.pop(fh, None)
+
+    async def open(self, inode: int, flags: int, ctx: pyfuse3.RequestContext) -> pyfuse3.FileInfo:
+        self.counters.opens += 1
+        node = self._node(inode)
+        file = node.file
+        if file.size and file.size <= WHOLE and not flags & os.O_PATH:
+            await self._read(file, 0, file.size, node)
+        handle = next(self._handles)
+        self._files[handle] = file
+        self._cache.opened(file)
+        return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(handle), keep_cache=True)
+
+    async def read(self, fh: int, off: int, size: int) -> Bytes:
+        self.counters.reads += 1
+        return await self._read(self._files[fh], off, size)
+
+    async def release(self, fh: int) -> None:
+        file = self._files.pop(fh, None)
+        if file is not None:
+            self._cache.closed(file)
+
+    async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
+        data = pyfuse3.StatvfsData()
+        manifest = self._table.manifest
+        data.f_bsize = data.f_frsize = 4096
+        data.f_files = len(manifest)
+        data.f_namemax = 255
+        return data
+
+    async def access(self, inode: int, mode: int, ctx: pyfuse3.RequestContext) -> bool:
+        return True
+
+    async def _read(self, file: FileRef, offset: int, size: int, opening: Node | None = None) -> Bytes:
+        try:
+            return await self._cache.read(file, offset, size)
+        except Gone:
+            self.counters.stale += 1
+            if opening is not None:
+                await self._replaced(opening)
+            raise pyfuse3.FUSEError(errno.ESTALE) from None
+        except Unreadable as error:
+            raise pyfuse3.FUSEError(error.errno or errno.EIO) from None
+        except Unavailable as error:
+            self.counters.failed += 1
+            self.last_failure = str(error)
+            logger.warning("a read failed: %s", error)
+            raise pyfuse3.FUSEError(errno.EIO) from None
+
+    async def _replaced(self, node: Node) -> None:
+        """Waits until another version stands under the name: the kernel looks it up again."""
+        with anyio.move_on_after(_NEXT_VERSION_S):
+            while not node.is_gone:
+                await self._next_change()
+
+    def _node(self, number: int) -> Node:
+        node = self._table.node(number)
+        if node is None:
+            raise pyfuse3.FUSEError(errno.ESTALE)
+        return node
+
+    def _attributes(self, node: Node) -> pyfuse3.EntryAttributes:
+        scratch = self._scratch
+        entry: Entry = node.entry
+        scratch.st_ino = node.number  # type: ignore[assignment]
+        scratch.st_mode = _TYPES[entry.kind] | entry.mode  # type: ignore[assignment]
+        scratch.st_size = entry.size
+        scratch.st_blocks = (entry.size + 511) // 512
+        scratch.st_mtime_ns = scratch.st_ctime_ns = scratch.st_atime_ns = entry.mtime_ns
+        return scratch
+
+    def _new_attributes(self) -> pyfuse3.EntryAttributes:
+        made = pyfuse3.EntryAttributes()
+        made.entry_timeout = made.attr_timeout = _FOR_EVER_S
+        made.st_uid, made.st_gid = self._uid, self._gid
+        made.st_nlink = 1
+        made.st_blksize = _BLOCK
+        return made
