@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import anyio
@@ -14,6 +14,7 @@ import anyio.abc
 from ..actor import Actor
 from ..errors import MilkweedError, ProtocolError, Unavailable
 from ..pickling import dumps, loads
+from ..receiving import fresh_memory
 from ..wire import SAME_VERSION, Kind, WireFrame
 from .connection import LOOK_AND_REPEAT, Connection
 from .desk import Desk
@@ -39,7 +40,9 @@ class Session:
         role: str,
         actors: Mapping[str, Actor] | None = None,
         peer: str = "peer",
+        memory: Callable[[int], memoryview] = fresh_memory,
     ) -> None:
+        """`memory` is what large frames are received into, by their size."""
         self._desk = Desk(actors or {})
         self._connection = Connection(
             sock,
@@ -48,6 +51,7 @@ class Session:
             handler=self._desk,
             peer=peer,
             max_payload=_MAX_PAYLOAD,
+            memory=memory,
         )
         self._connection.on_closed.append(lambda _: self.closed.set())
         self.closed = anyio.Event()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import pickle
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -15,6 +16,7 @@ import anyio.abc
 from ..actor import Actor, endpoint
 from ..call import ActorRef, Session, connect
 from ..errors import MilkweedError, Unavailable
+from ..receiving import KeptMemory
 from ..tasks import background_tasks
 from .deltas import Delta
 from .manifest import FileRef, Manifest
@@ -136,11 +138,11 @@ class _Link:
         """Keeps the session; reports started at once."""
         task_status.started()
         wait_s = _RETRY_S
+        memory = KeptMemory(asyncio.get_running_loop())
         while True:
             try:
-                session = Session(
-                    await connect(self._address, self._peer), role=self._role, peer=self._peer
-                )
+                sock = await connect(self._address, self._peer)
+                session = Session(sock, role=self._role, peer=self._peer, memory=memory.take)
                 async with background_tasks() as tasks:
                     await tasks.start(session.run)
                     wait_s = _RETRY_S

@@ -72,11 +72,11 @@ class HostMount:
 
 async def run(config: HostConfig) -> None:
     import pyfuse3
-    import pyfuse3.asyncio
 
     from .filesystem import FileSystem
+    from .fuse_loop import use_asyncio
 
-    pyfuse3.asyncio.enable()
+    use_asyncio()
     async with background_tasks() as tasks:
         source = RemoteSource(Path(config.source), config.follower, patience_s=config.patience_s)
         parents = [RemoteReads(Path(parent), "another host") for parent in config.parents]

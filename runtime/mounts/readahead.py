@@ -42,9 +42,12 @@ def plan(stream: Stream, size: int, offset: int, length: int) -> tuple[tuple[int
     end = min(offset + length, size)
     start = offset - offset % ALIGN
     needed = min(size, end + -end % ALIGN)
-    ahead = min(_AHEAD, stream.length) if stream.length > length else 0
-    until = min(size, needed + ahead + -ahead % ALIGN)
-    return (start, needed), (needed, until)
+    if stream.length <= length:
+        return (start, needed), (needed, needed)
+    # The end of what is read ahead moves in steps of a piece: else each read would fetch a little more.
+    step = min(_LARGEST, max(ALIGN, 1 << stream.length.bit_length() - 1))
+    until = needed + min(_AHEAD, stream.length)
+    return (start, needed), (needed, min(size, until + -until % step))
 
 
 def pieces(start: int, end: int, largest: int = _LARGEST) -> list[tuple[int, int]]:
