@@ -1,0 +1,60 @@
+"""Mounts: a client's directory on every host, live; `docs/mounts.md` has the picture.
+
+    async with open_workspace(Path("project")) as workspace:      # in the keeper
+        feed = Feed(workspace, followers := Followers())          # served as an actor
+        revision = await workspace.barrier()
+        behind = await followers.acknowledged(revision, names, within_s=5.0)
+
+    async with open_mount(HostConfig(mountpoint=..., source=..., follower="0", cache=...)) as mount: ...
+
+pyfuse3 is imported in the mount process alone.
+"""
+
+from .copying import Copy
+from .excludes import Excluded
+from .feed import FEED, Feed, Followers, ReadFeed, RemoteReads, RemoteSource, open_remote
+from .host_config import HostConfig
+from .manifest import FileRef, Manifest
+from .mount_process import MountProcess, MountState, open_mount
+from .mountpoints import Holder
+from .probing import probe
+from .sharing import Token, left_in, sees
+from .source import Gone, Reads, Source, Unreadable
+from .verdict import Facts, Mend, Mode, Verdict, Wanted, decide, in_the_way
+from .workspace import Workspace, open_workspace
+
+__all__ = [
+    "FEED",
+    "Copy",
+    "Excluded",
+    "Facts",
+    "Feed",
+    "FileRef",
+    "Followers",
+    "Gone",
+    "Holder",
+    "HostConfig",
+    "Manifest",
+    "Mend",
+    "Mode",
+    "MountProcess",
+    "MountState",
+    "ReadFeed",
+    "Reads",
+    "RemoteReads",
+    "RemoteSource",
+    "Source",
+    "Token",
+    "Unreadable",
+    "Verdict",
+    "Wanted",
+    "Workspace",
+    "decide",
+    "in_the_way",
+    "left_in",
+    "open_mount",
+    "open_remote",
+    "open_workspace",
+    "probe",
+    "sees",
+]

@@ -1,4 +1,4 @@
-"""Bytes of versions on a host: fetched once whoever asks, read ahead, kept on disk and for a moment in memory.
+"""Bytes of versions on a host: fetched once whoever asks, read ahead, kept on disk, and shortly in memory.
 
 A full disk costs speed and nothing else: what cannot be written is fetched again when it is read again.
 """
@@ -68,7 +68,7 @@ class _Item:
     claimed: Ranges = field(default_factory=Ranges)
     """What is stored, in memory, or on its way."""
     pieces: list[_Piece] = field(default_factory=list)
-    stream: Stream = Stream()
+    stream: Stream = field(default_factory=Stream)
     handle: _Handle | None = None
     is_whole: bool = False
 
@@ -161,7 +161,7 @@ class ByteCache:
                 del self._items[version]
 
     def _found(self, item: _Item, start: int, end: int) -> Bytes | None:
-        """A range, from memory where it is there in one piece, else from disk; None: not all of it is here."""
+        """A range, from memory where that has it in one piece, else from disk; None: not all is here."""
         for piece in item.pieces:
             if piece.data is not None and piece.start <= start and end <= piece.end:
                 return memoryview(piece.data)[start - piece.start : end - piece.start]

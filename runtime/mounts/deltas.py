@@ -37,6 +37,8 @@ def apply(manifest: Manifest, delta: Delta) -> list[Change]:
     for path, entry in delta.put:
         if not path:
             changes.append(Change(b"", b"", manifest.root, entry))
+        if entry.kind != DIRECTORY and path in manifest.directories:
+            changes += manifest.remove(path)
         if (change := manifest.put(path, entry)) is not None and change.before != change.after:
             changes.append(change)
     manifest.revision = delta.revision

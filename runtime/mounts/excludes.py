@@ -32,6 +32,7 @@ DEFAULT = (
     b".hypothesis/",
     b".ipynb_checkpoints/",
     b".DS_Store",
+    b".milkweed-token-*",
 )
 
 

@@ -52,16 +52,22 @@ class Followers:
 
     def __init__(self) -> None:
         self.revisions: dict[str, int] = {}
+        self._calls: dict[str, object] = {}
         self._heard = anyio.Event()
 
-    def acknowledge(self, follower: str, revision: int) -> None:
+    def acknowledge(self, follower: str, revision: int) -> object:
+        """What names this call, for `left`."""
         self.revisions[follower] = revision
+        call = self._calls[follower] = object()
         heard, self._heard = self._heard, anyio.Event()
         heard.set()
+        return call
 
-    def left(self, follower: str) -> None:
-        """It is not counted any more, until it is heard of again."""
-        self.revisions.pop(follower, None)
+    def left(self, follower: str, call: object) -> None:
+        """It is not counted any more, unless it has called again since."""
+        if self._calls.get(follower) is call:
+            self.revisions.pop(follower, None)
+            del self._calls[follower]
 
     def behind(self, revision: int, names: Iterable[str]) -> list[str]:
         return [name for name in names if self.revisions.get(name, -1) < revision]
@@ -113,12 +119,11 @@ class Feed(ReadFeed):
     async def follow(self, follower: str, epoch: int, revision: int) -> Chunk:
         """Says that `follower` shows a revision, and waits for what comes after it: packed."""
         manifest = await self._source.open()
-        if manifest.epoch == epoch:
-            self._followers.acknowledge(follower, revision)
+        call = self._followers.acknowledge(follower, revision if manifest.epoch == epoch else -1)
         try:
             news = await self._source.since(epoch, revision)
         except BaseException:
-            self._followers.left(follower)
+            self._followers.left(follower, call)
             raise
         return await self.open() if isinstance(news, Manifest) else Chunk(pack_delta(news))
 
@@ -231,7 +236,9 @@ class RemoteSource(RemoteReads):
 
 
 @asynccontextmanager
-async def open_remote(address: Path, follower: str, *, patience_s: float = _PATIENCE_S) -> AsyncIterator[RemoteSource]:
+async def open_remote(
+    address: Path, follower: str, *, patience_s: float = _PATIENCE_S
+) -> AsyncIterator[RemoteSource]:
     """A `RemoteSource` for the length of a `with` block."""
     source = RemoteSource(address, follower, patience_s=patience_s)
     async with background_tasks() as tasks:

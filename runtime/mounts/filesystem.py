@@ -131,7 +131,7 @@ class FileSystem(pyfuse3.Operations):
         self._cache.opened(file)
         return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(handle), keep_cache=True)
 
-    async def read(self, fh: int, off: int, size: int) -> Bytes:
+    async def read(self, fh: int, off: int, size: int) -> Bytes:  # type: ignore[override]
         self.counters.reads += 1
         return await self._read(self._files[fh], off, size)
 
@@ -182,8 +182,8 @@ class FileSystem(pyfuse3.Operations):
     def _attributes(self, node: Node) -> pyfuse3.EntryAttributes:
         scratch = self._scratch
         entry: Entry = node.entry
-        scratch.st_ino = node.number  # type: ignore[assignment]
-        scratch.st_mode = _TYPES[entry.kind] | entry.mode  # type: ignore[assignment]
+        scratch.st_ino = node.number
+        scratch.st_mode = _TYPES[entry.kind] | entry.mode
         scratch.st_size = entry.size
         scratch.st_blocks = (entry.size + 511) // 512
         scratch.st_mtime_ns = scratch.st_ctime_ns = scratch.st_atime_ns = entry.mtime_ns

@@ -13,12 +13,12 @@ _MOST_IN_A_ROW = 16
 
 
 def use_asyncio() -> None:
-    """Has pyfuse3 run on asyncio, and look for the next request before it waits for one: a request costs half.
+    """Has pyfuse3 run on asyncio, and look for the next request before it waits for one, which is dear.
 
     Must be called before `pyfuse3.init`.
     """
     pyfuse3.asyncio.enable()
-    pyfuse3.asyncio.wait_readable = _Requests().wait  # type: ignore[assignment]
+    pyfuse3.asyncio.wait_readable = _Requests().wait
 
 
 class _Requests:

@@ -2,8 +2,8 @@
 
     python -m milkweed.runtime.mounts.host CONFIG    (JSON: the fields of `HostConfig`)
 
-It says on standard output, a line of JSON each, that it is `ready`, and later how it does. It ends, and unmounts,
-when its standard input ends, and when it is told to by SIGTERM.
+It says on standard output, a line of JSON each, that it is `ready`, and later how it does. It ends, and
+unmounts, when its standard input ends, and when it is told to by SIGTERM.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from .feed import FEED, ReadFeed, RemoteReads, RemoteSource
 from .host_config import HostConfig
 from .invalidator import Invalidator
 from .manifest import Manifest
+from .mountpoints import set_read_ahead
 from .nodes import NodeTable
 from .source import Reads
 
@@ -42,6 +43,7 @@ logger = logging.getLogger(__name__)
 
 _TASKS = 4096  # each a request that waits for bytes
 _LOOK_S = 1.0
+_READ_AHEAD_KIB = 1024
 
 
 class HostMount:
@@ -91,6 +93,7 @@ async def run(config: HostConfig) -> None:
         if config.allow_other:
             options.add("allow_other")
         pyfuse3.init(file_system, config.mountpoint, options)
+        set_read_ahead(Path(config.mountpoint), _READ_AHEAD_KIB)
         try:
             invalidator = Invalidator(pyfuse3)
             if config.serve:
@@ -98,9 +101,9 @@ async def run(config: HostConfig) -> None:
                     Path(config.serve), {FEED: ReadFeed(cache)}, role="host", task_status=task_status
                 ))  # fmt: skip
             tasks.start_soon(mount.follow, invalidator)
-            tasks.start_soon(pyfuse3.main, 1, _TASKS)
-            _say("ready", revision=mount.manifest.revision, entries=len(mount.manifest))
             async with _told_to_end() as ended:
+                tasks.start_soon(_serve_kernel, ended)
+                _say("ready", revision=mount.manifest.revision, entries=len(mount.manifest))
                 while not ended.is_set():
                     with anyio.move_on_after(_LOOK_S):
                         await ended.wait()
@@ -118,6 +121,14 @@ async def run(config: HostConfig) -> None:
             cache.close()
             pyfuse3.close(unmount=True)
             tasks.cancel_scope.cancel()
+
+
+async def _serve_kernel(ended: anyio.Event) -> None:
+    """Returns when it was unmounted, by whomever."""
+    import pyfuse3
+
+    await pyfuse3.main(1, _TASKS)
+    ended.set()
 
 
 @asynccontextmanager

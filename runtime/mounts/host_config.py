@@ -10,8 +10,8 @@ __all__ = ["HostConfig"]
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
-    """`source` is the socket of a `Feed`; `parents` are those of hosts that are asked for bytes first; `serve`
-    is where this host offers its own to others, empty for nowhere. Sizes are bytes.
+    """`source` is the socket of a `Feed`; `parents` are those of hosts that are asked for bytes first;
+    `serve` is where this host offers its own to others, empty for nowhere. Sizes are bytes.
     """
 
     mountpoint: str

@@ -1,4 +1,4 @@
-"""The kernel's inotify, as the standard library lacks it: watches on directories, events with names in bytes."""
+"""The kernel's inotify, which the standard library lacks: watches on directories, names in bytes."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ class Manifest:
 
     epoch: int = 0
     revision: int = 0
-    root: Entry = Entry(DIRECTORY, 0o755, 0, 0, 0)
+    root: Entry = field(default_factory=lambda: Entry(DIRECTORY, 0o755, 0, 0, 0))
     directories: dict[bytes, Directory] = field(default_factory=lambda: {b"": {}})
 
     def __len__(self) -> int:
@@ -86,7 +86,7 @@ class Manifest:
                 yield join(directory, name), entry
 
     def put(self, path: bytes, entry: Entry) -> Change | None:
-        """Sets one entry; a directory keeps what is in it. None: its directory is not there, or is the root."""
+        """Sets one entry; a directory keeps what is in it. None: it is the root, or has no directory."""
         if not path:
             self.root = entry
             return None

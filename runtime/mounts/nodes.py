@@ -1,8 +1,8 @@
 """The kernel's inodes: which number stands for what, and which of them a change makes invalid.
 
-A directory keeps its number while it is there. Any other name gets a new number with each new version, so that
-the kernel's pages of an old one never pass for the new one's. A number is never used twice. What is kept is
-what the kernel has been told of and has not forgotten.
+A directory keeps its number while it is there. Any other name gets a new number with each new version, so
+that the kernel's pages of an old one never pass for the new one's. A number is never used twice. What is kept
+is what the kernel has been told of and has not forgotten.
 """
 
 from __future__ import annotations
@@ -48,7 +48,6 @@ class NodeTable:
         root = Node(ROOT, b"", manifest.root, lookups=1)
         self._nodes = {ROOT: root}
         self._current: dict[bytes, Node] = {b"": root}
-        self._absent: set[tuple[int, bytes]] = set()
         self._next = ROOT + 1
 
     def __len__(self) -> int:
@@ -58,17 +57,12 @@ class NodeTable:
         return self._nodes.get(number)
 
     def look_up(self, parent: int, name: bytes) -> Node | None:
-        """The node of a name, which the kernel is about to be told; None: it is not there, and remembered as
-        such.
-        """
+        """The node of a name, which the kernel is about to be told; None: it is not there."""
         directory = self._nodes.get(parent)
         if directory is None or directory.is_gone:
             return None
         entry = self.manifest.directories.get(directory.path, {}).get(name)
-        if entry is None:
-            self._absent.add((parent, name))
-            return None
-        return self.told(directory, name, entry)
+        return self.told(directory, name, entry) if entry is not None else None
 
     def told(self, directory: Node, name: bytes, entry: Entry) -> Node:
         """The node of an entry of a directory, with one look-up more."""
@@ -100,7 +94,7 @@ class NodeTable:
         return list(invalid)
 
     def _invalid(self, change: Change) -> Iterable[Invalid]:
-        directory, name, before, after = change
+        directory, name, _, after = change
         if not name:
             if after is not None:
                 self._nodes[ROOT].entry = after
@@ -115,12 +109,8 @@ class NodeTable:
         if node is not None:
             del self._current[path]
             node.is_gone = True
-        parent = self._current.get(directory)
-        if parent is None:
-            return
-        absent = (parent.number, name)
-        if node is not None or before is not None or absent in self._absent:
-            self._absent.discard(absent)
+        # It may remember that a name was not there.
+        if (parent := self._current.get(directory)) is not None:
             yield Invalid(parent.number, name)
 
 

@@ -66,9 +66,7 @@ def unpack_manifest(data: Data) -> Manifest:
         counts: array[int] = _read("I", blocks[1])
         root, *entries = _unpacked(blocks[3:])
         pairs = zip(names, entries, strict=True)
-        directories = {
-            path: dict(islice(pairs, count)) for path, count in zip(paths, counts, strict=True)
-        }
+        directories = {path: dict(islice(pairs, count)) for path, count in zip(paths, counts, strict=True)}
         if b"" not in directories or next(pairs, None) is not None:
             raise ValueError
     except (ValueError, struct.error, IndexError):

@@ -1,7 +1,7 @@
-"""What is in a directory of this machine, as entries with the mtimes that they have. Blocks: call it in a thread.
+"""What is in a directory of this machine, as entries with their own mtimes. Blocks: call it in a thread.
 
-Never followed: symlinks, and what is mounted below the root. Left out, and said: names that the rules exclude,
-FIFOs, sockets and devices, other file systems.
+Never followed: symlinks, and what is mounted below the root. Left out, and said: names that the rules
+exclude, FIFOs, sockets and devices, other file systems.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ from .versions import version_of
 
 __all__ = ["Place", "Salts", "Scanned", "counted", "look", "scan"]
 
-_SPECIAL = {stat.S_IFIFO: "a FIFO", stat.S_IFSOCK: "a socket", stat.S_IFCHR: "a device", stat.S_IFBLK: "a device"}
+_SPECIAL = {
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 _MOST_LINKED = 2_000
 _MOST_COUNTED = 200_000
 
@@ -99,7 +104,7 @@ def _listed(place: Place, path: bytes, scanned: Scanned) -> tuple[Directory, lis
                 entry = _entry(place, inside, found.path, found.stat(follow_symlinks=False))
             except OSError:  # it went while we looked
                 continue
-            if type(entry) is Excluded:
+            if isinstance(entry, Excluded):
                 scanned.excluded.append(entry)
                 continue
             content[name] = entry
@@ -130,11 +135,12 @@ def counted(root: bytes, excluded: Iterable[Excluded]) -> list[Excluded]:
     left = _MOST_COUNTED
     out = []
     for one in excluded:
-        if one.files < 0 and left > 0:
+        if one.files < 0 < left:
             files, size = _weight(join(root, one.path), left)
             left -= files
-            one = replace(one, files=files, size=size)
-        out.append(one)
+            out.append(replace(one, files=files, size=size))
+        else:
+            out.append(one)
     return out
 
 

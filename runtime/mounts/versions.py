@@ -31,9 +31,9 @@ def version_of(found: stat_result, salt: int = 0) -> int:
 class Ledger:
     """Presented mtimes: those of one path only grow, by a second at least with each new version.
 
-    Else a `.pyc` that names its source by second and size, as Python's do, would fit two contents. What a path
-    is shown with now stands in the manifest; here is what is not to be seen there: of paths that were removed,
-    and of those shown with another mtime than they have.
+    Else a `.pyc` that names its source by second and size, as Python's do, would fit two contents. What a
+    path is shown with now stands in the manifest; here is what is not to be seen there: of paths that were
+    removed, and of those shown with another mtime than they have.
     """
 
     def __init__(self, known: Mapping[bytes, tuple[int, int]] | None = None) -> None:

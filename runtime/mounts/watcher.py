@@ -92,8 +92,8 @@ class Watcher:
                 self._hint(event)
 
     async def caught_up(self) -> bool:
-        """Returns when all has been told that happened in the tree before the call; False: the cookie was lost,
-        and with it perhaps more.
+        """Returns when all has been told that happened in the tree before the call; False: the cookie was
+        lost, and with it perhaps more.
         """
         self._next_cookie += 1
         name = b"%d" % self._next_cookie

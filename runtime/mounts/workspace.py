@@ -1,7 +1,7 @@
 """A directory of this machine as a source: scanned once, followed from then on, with a barrier.
 
-    async with open_workspace(Path("~/project")) as workspace:
-        revision = await workspace.barrier()
+async with open_workspace(Path("~/project")) as workspace:
+    revision = await workspace.barrier()
 """
 
 from __future__ import annotations
@@ -264,11 +264,11 @@ class _Change:
         if path and split(path)[0] not in self._manifest.directories:
             return
         before = self._manifest.entry(path)
-        if type(found) is Excluded:
+        if isinstance(found, Excluded):
             self._workspace.excluded[path] = found
         elif self._workspace.excluded:
             self._workspace.excluded.pop(path, None)
-        if found is None or type(found) is Excluded:
+        if found is None or isinstance(found, Excluded):
             self._remove(path)
             return
         if found.kind == DIRECTORY and (deep or before is None or before.kind != DIRECTORY):
@@ -321,7 +321,7 @@ class _Change:
 
 def _root(place: Place) -> Entry | None:
     found = look(place, b"")
-    return found if type(found) is Entry else None
+    return found if isinstance(found, Entry) else None
 
 
 def _look_at(place: Place, paths: Iterable[bytes]) -> list[Seen]:
@@ -365,5 +365,3 @@ async def open_workspace(
             yield workspace
     finally:
         workspace.close()
-
-
