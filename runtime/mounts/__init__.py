@@ -7,21 +7,28 @@
 
     async with open_mount(HostConfig(mountpoint=..., source=..., follower="0", cache=...)) as mount: ...
 
-pyfuse3 is imported in the mount process alone.
+pyfuse3 is imported in the mount process alone. Names are loaded when they are first used: the mount process
+is started again after each kill, and needs few of them.
 """
 
-from .copying import Copy
-from .excludes import Excluded
-from .feed import FEED, Feed, Followers, ReadFeed, RemoteReads, RemoteSource, open_remote
-from .host_config import HostConfig
-from .manifest import FileRef, Manifest
-from .mount_process import MountProcess, MountState, open_mount
-from .mountpoints import Holder
-from .probing import probe
-from .sharing import Token, left_in, sees
-from .source import Gone, Reads, Source, Unreadable
-from .verdict import Facts, Mend, Mode, Verdict, Wanted, decide, in_the_way
-from .workspace import Workspace, open_workspace
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .copying import Copy
+    from .excludes import Excluded
+    from .feed import FEED, Feed, Followers, ReadFeed, RemoteReads, RemoteSource, open_remote
+    from .host_config import HostConfig
+    from .manifest import FileRef, Manifest
+    from .mount_process import MountProcess, MountState, open_mount
+    from .mountpoints import Holder
+    from .probing import probe
+    from .sharing import Token, left_in, sees
+    from .source import Gone, Reads, Source, Unreadable
+    from .verdict import Facts, Mend, Mode, Verdict, Wanted, decide, in_the_way
+    from .workspace import Workspace, open_workspace
 
 __all__ = [
     "FEED",
@@ -58,3 +65,60 @@ __all__ = [
     "probe",
     "sees",
 ]
+
+_HOMES = {
+    ".copying": ("Copy",),
+    ".excludes": ("Excluded",),
+    ".feed": (
+        "FEED",
+        "Feed",
+        "Followers",
+        "ReadFeed",
+        "RemoteReads",
+        "RemoteSource",
+        "open_remote",
+    ),
+    ".host_config": ("HostConfig",),
+    ".manifest": (
+        "FileRef",
+        "Manifest",
+    ),
+    ".mount_process": (
+        "MountProcess",
+        "MountState",
+        "open_mount",
+    ),
+    ".mountpoints": ("Holder",),
+    ".probing": ("probe",),
+    ".sharing": (
+        "Token",
+        "left_in",
+        "sees",
+    ),
+    ".source": (
+        "Gone",
+        "Reads",
+        "Source",
+        "Unreadable",
+    ),
+    ".verdict": (
+        "Facts",
+        "Mend",
+        "Mode",
+        "Verdict",
+        "Wanted",
+        "decide",
+        "in_the_way",
+    ),
+    ".workspace": (
+        "Workspace",
+        "open_workspace",
+    ),
+}
+
+
+def __getattr__(name: str) -> Any:
+    for home, names in _HOMES.items():
+        if name in names:
+            return getattr(import_module(home, __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -157,8 +157,9 @@ class _Link:
             except MilkweedError:
                 pass
             finally:
-                self._session = None
-                self._linked = anyio.Event()
+                if self._session is not None:
+                    self._session = None
+                    self._linked = anyio.Event()
             await anyio.sleep(wait_s)
             wait_s = min(2 * wait_s, _RETRY_MOST_S)
 

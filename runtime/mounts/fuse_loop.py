@@ -1,11 +1,19 @@
-"""How pyfuse3 waits for the kernel's requests on an asyncio loop. Imported in the mount process alone."""
+"""How pyfuse3 waits for the kernel's requests on an asyncio loop.
+
+Imported in the mount process alone, and before anything else there that imports pyfuse3.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import select
+import sys
+from types import ModuleType
 
-import pyfuse3.asyncio
+# pyfuse3 imports trio, and uses asyncio in its place once it is told to: a quarter of this process's start.
+sys.modules.setdefault("trio", ModuleType("trio"))
+
+import pyfuse3.asyncio  # noqa: E402 - see above
 
 __all__ = ["use_asyncio"]
 

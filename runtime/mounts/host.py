@@ -73,12 +73,13 @@ class HostMount:
 
 
 async def run(config: HostConfig) -> None:
-    import pyfuse3
-
-    from .filesystem import FileSystem
     from .fuse_loop import use_asyncio
 
     use_asyncio()
+    import pyfuse3
+
+    from .filesystem import FileSystem
+
     async with background_tasks() as tasks:
         source = RemoteSource(Path(config.source), config.follower, patience_s=config.patience_s)
         parents = [RemoteReads(Path(parent), "another host") for parent in config.parents]

@@ -13,8 +13,11 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from anyio.streams.buffered import BufferedByteReceiveStream
+
+from milkweed.runtime.mounts import open_mount
 
 from .stage import Stage, aside, names_of_every_kind, read, replace_as_editors_do, staged, write
 
@@ -105,7 +108,9 @@ def _contents(root: Path) -> dict[str, object]:
     found: dict[str, object] = {}
     for path in sorted(root.rglob("*")):
         name = str(path.relative_to(root))
-        found[name] = os.readlink(path) if path.is_symlink() else read(path) if path.is_file() else "directory"
+        found[name] = (
+            os.readlink(path) if path.is_symlink() else read(path) if path.is_file() else "directory"
+        )
     return found
 
 
@@ -114,7 +119,7 @@ async def test_an_edit_is_seen_without_a_barrier(directory: Path) -> None:
         path = stage.mount() / "a"
         assert await aside(lambda: read(path)) == b"one"
         write(stage.source / "a", "two")
-        while await aside(lambda: read(path)) != b"two":  # noqa: ASYNC110 - the mount tells nobody
+        while await aside(lambda: read(path)) != b"two":
             await anyio.sleep(0.002)
 
 
@@ -131,11 +136,13 @@ for line in sys.stdin:
 
 
 async def test_every_import_after_an_edit_is_of_the_edit(directory: Path) -> None:
-    """Half of the edits are within the same second and of the same size as the one before: what is compiled of
-    one would pass for the other by Python's own rules.
+    """Half of the edits are within the same second and of the same size as the one before: what is compiled
+    of one would pass for the other by Python's own rules.
     """
     rounds = 500
-    async with staged(directory, hosts=2, fill=lambda source: write(source / "edited.py", "VALUE = 0\n")) as stage:
+    async with staged(
+        directory, hosts=2, fill=lambda source: write(source / "edited.py", "VALUE = 0\n")
+    ) as stage:
         importers = []
         for number in range(2):
             env = {**os.environ, "PYTHONPYCACHEPREFIX": str(directory / f"pyc{number}")}
@@ -149,7 +156,7 @@ async def test_every_import_after_an_edit_is_of_the_edit(directory: Path) -> Non
             module = stage.source / "edited.py"
             for value in range(1, rounds + 1):
                 text = f"VALUE = {value:06d}\n".replace("= 0", "= 1")
-                if value % 2:
+                if value % 4 < 2:
                     write(module, text)
                     os.utime(module, (1_700_000_000, 1_700_000_000))  # the same second, and the same size
                 else:
@@ -174,15 +181,15 @@ async def test_a_read_in_flight_during_rewrites_is_never_a_mix(directory: Path) 
     async with staged(directory, hosts=1, fill=lambda source: fill(source / "big")) as stage:
         path = stage.mount() / "big"
         done = threading.Event()
-        whole, stale = [0], [0]
+        whole = [0]
 
         def keep_reading() -> None:
             while not done.is_set():
                 try:
                     data = read(path)
                 except OSError as error:
-                    assert error.errno in {errno.ESTALE, errno.ENOENT}
-                    stale[0] += 1
+                    if error.errno not in {errno.ESTALE, errno.ENOENT}:
+                        raise
                     continue
                 assert not data or data.count(data[:1]) == len(data), "a mix"
                 whole[0] += len(data) == size
@@ -191,10 +198,10 @@ async def test_a_read_in_flight_during_rewrites_is_never_a_mix(directory: Path) 
             tasks.start_soon(aside, keep_reading)
             for number in range(1, rewrites + 1):
                 await aside(partial(_write_letter, stage.source / "big", size=size, number=number))
-                await anyio.sleep(0)
+                await anyio.lowlevel.checkpoint()
             await stage.barrier()
             seen = whole[0]
-            while whole[0] == seen:  # noqa: ASYNC110 - it reads in a thread
+            while whole[0] == seen:
                 await anyio.sleep(0.01)
             done.set()
         last = await aside(lambda: read(path))
@@ -212,7 +219,7 @@ def _write_letter(path: Path, *, size: int, number: int) -> None:
 
 async def test_an_open_file_keeps_its_version(directory: Path) -> None:
     async with staged(directory, hosts=1, fill=lambda source: write(source / "a", "the first")) as stage:
-        with await aside(lambda: open(stage.mount() / "a", "rb", buffering=0)) as file:  # noqa: PTH123
+        with await aside(lambda: open(stage.mount() / "a", "rb", buffering=0)) as file:
             replace_as_editors_do(stage.source / "a", "the second, which is longer")
             await stage.barrier()
             assert await aside(file.read) == b"the first"
@@ -228,7 +235,7 @@ async def test_what_was_not_fetched_of_a_version_that_went_is_stale(directory: P
             write(stage.source / "big", b"2" * size)
             await stage.barrier()
             assert await aside(lambda: os.pread(descriptor, 4096, 0)) == b"1" * 4096
-            with pytest.raises(OSError, match="[Ss]tale"):
+            with pytest.raises(OSError, match=r"[Ss]tale"):
                 await aside(lambda: os.pread(descriptor, 4096, size - 4096))
         finally:
             os.close(descriptor)
@@ -331,9 +338,8 @@ async def test_a_mount_cannot_be_written_to(directory: Path) -> None:
             lambda: os.unlink(stage.mount() / "a"),
             lambda: os.mkdir(stage.mount() / "d"),
         ):
-            with pytest.raises(OSError) as caught:
+            with pytest.raises(OSError, match="Read-only file system"):
                 await aside(attempt)
-            assert caught.value.errno == errno.EROFS
 
 
 async def test_hosts_fetch_from_their_parent_and_the_client_sends_once(directory: Path) -> None:
@@ -345,27 +351,26 @@ async def test_hosts_fetch_from_their_parent_and_the_client_sends_once(directory
 
 
 async def _in_a_tree(stage: Stage, data: bytes) -> None:
-    from milkweed.runtime.mounts import open_mount
-
     serve = str(stage.directory / "p")
     async with open_mount(stage.config(0, serve=serve)) as parent:
         stage.hosts.append(parent)
-        async with open_mount(stage.config(1, parents=(serve,))), open_mount(stage.config(2, parents=(serve,))):
+        async with (
+            open_mount(stage.config(1, parents=(serve,))),
+            open_mount(stage.config(2, parents=(serve,))),
+        ):
             for number in (1, 2, 0):
                 assert await aside(lambda number=number: read(stage.mount(number) / "data")) == data  # type: ignore[misc]
 
 
 async def test_a_parent_that_is_not_there_is_passed_over(directory: Path) -> None:
-    from milkweed.runtime.mounts import open_mount
-
-    async with staged(directory, fill=lambda source: write(source / "data", "here")) as stage:
-        async with open_mount(stage.config(0, parents=(str(directory / "nobody"),))):
-            assert await aside(lambda: read(stage.mount() / "data")) == b"here"
+    async with (
+        staged(directory, fill=lambda source: write(source / "data", "here")) as stage,
+        open_mount(stage.config(0, parents=(str(directory / "nobody"),))),
+    ):
+        assert await aside(lambda: read(stage.mount() / "data")) == b"here"
 
 
 async def test_a_full_disk_for_the_cache_costs_nothing_but_speed(directory: Path) -> None:
-    from milkweed.runtime.mounts import open_mount
-
     cache = directory / "small"
     cache.mkdir()
     mounted = subprocess.run(
