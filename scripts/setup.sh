@@ -53,6 +53,13 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
     command -v ip >/dev/null || [[ -x /sbin/ip || -x /usr/sbin/ip ]] || echo iproute2
 }
 
+# Those of mounts: for the binding to libfuse, which is built here, and to mount as a user.
+missing_mount_packages() {
+    command -v fusermount3 >/dev/null || echo fuse3
+    command -v pkg-config >/dev/null || echo pkg-config
+    pkg-config --exists fuse3 2>/dev/null || echo libfuse3-dev
+}
+
 install_packages() {
     local packages=("$@")
     apt_install "${packages[@]}" && return
@@ -112,6 +119,13 @@ install_torch
 say "Milkweed and its development tools"
 mapfile -t requirements < <(build_requirements)
 pip_install "${requirements[@]}"
-pip_install --no-build-isolation --editable '.[dev,torch]'
+extras=dev,torch
+mapfile -t packages < <(missing_mount_packages)
+if [[ ${#packages[@]} -eq 0 ]] || apt_install "${packages[@]}"; then
+    extras+=,mount
+else
+    say "${packages[*]} missing: hosts cannot mount, a workspace is copied to them (apt-get install ${packages[*]})"
+fi
+pip_install --no-build-isolation --editable ".[$extras]"
 stamp >"$STAMP"
 say "done: $VENV/bin/milkweed"

@@ -43,7 +43,6 @@ class _Piece:
     done: anyio.Event = field(default_factory=anyio.Event)
     data: Bytes | None = None
     error: Exception | None = None
-    on_disk: bool = False
     is_settled: bool = False
     """Written, or given up."""
 
@@ -65,12 +64,19 @@ class _Handle:
 class _Item:
     file: FileRef
     stored: Ranges = field(default_factory=Ranges)
-    claimed: Ranges = field(default_factory=Ranges)
-    """What is stored, in memory, or on its way."""
     pieces: list[_Piece] = field(default_factory=list)
     stream: Stream = field(default_factory=Stream)
     handle: _Handle | None = None
     is_whole: bool = False
+
+    def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
+        """What is neither stored, nor in memory, nor on its way."""
+        missing = Ranges()
+        for gap in self.stored.missing(start, end):
+            missing.add(*gap)
+        for piece in self.pieces:
+            missing.discard(piece.start, piece.end)
+        return missing.parts()
 
     def close(self) -> None:
         handle, self.handle = self.handle, None
@@ -147,7 +153,6 @@ class ByteCache:
             if self._files.has_whole(file.version, file.size):
                 self._usage.found(file.version, file.size)
                 item.stored.add(0, file.size)
-                item.claimed.add(0, file.size)
                 item.is_whole = True
             if len(self._items) > _MOST_ITEMS:
                 self._forget_idle()
@@ -165,18 +170,18 @@ class ByteCache:
         for piece in item.pieces:
             if piece.data is not None and piece.start <= start and end <= piece.end:
                 return memoryview(piece.data)[start - piece.start : end - piece.start]
-        if item.stored.has(start, end):
-            return self._stored(item, start, end)
         parts: list[Bytes] = []
-        for piece in sorted(item.pieces, key=lambda one: one.start):
-            if piece.data is not None and piece.start <= start < piece.end:
-                stop = min(end, piece.end)
-                parts.append(memoryview(piece.data)[start - piece.start : stop - piece.start])
-                start = stop
-        if start < end and (rest := self._stored(item, start, end) if item.stored.has(start, end) else None):
-            parts.append(rest)
-            start = end
-        return b"".join(parts) if start == end else None
+        while start < end:
+            stop = min(end, item.stored.end_of(start))
+            if stop > start:
+                part: Bytes | None = self._stored(item, start, stop)
+            else:
+                part = _in_memory(item, start, end)
+            if part is None:
+                return None
+            parts.append(part)
+            start += len(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
 
     def _stored(self, item: _Item, start: int, end: int) -> bytes | None:
         try:
@@ -194,10 +199,9 @@ class ByteCache:
         return None
 
     def _want(self, item: _Item, start: int, end: int) -> None:
-        for gap in item.claimed.missing(start, end):
+        for gap in item.gaps(start, end):
             for first, last in pieces(*gap):
                 piece = _Piece(first, last)
-                item.claimed.add(first, last)
                 item.pieces.append(piece)
                 self._group.start_soon(self._fetch, item, piece)
 
@@ -206,7 +210,6 @@ class ByteCache:
             piece.data = await self._fetched(item.file, piece.start, piece.end - piece.start)
         except Exception as error:
             piece.error = error
-            item.claimed.discard(piece.start, piece.end)
             item.pieces.remove(piece)
             return
         finally:
@@ -236,23 +239,21 @@ class ByteCache:
     def _cool(self, item: _Item, piece: _Piece) -> None:
         self._hot_bytes -= piece.end - piece.start
         piece.data = None
-        if piece in item.pieces and piece.is_settled:
+        if piece.is_settled:
             item.pieces.remove(piece)
-            if not piece.on_disk:
-                item.claimed.discard(piece.start, piece.end)
 
     async def _store(self, item: _Item, piece: _Piece) -> None:
-        data, length = piece.data, piece.end - piece.start
+        data, length, is_written = piece.data, piece.end - piece.start, False
         try:
             if data is None or length > self._usage.limit:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             self._make_room(length)
-            piece.on_disk = await self._written(item, piece.start, data)
+            is_written = await self._written(item, piece.start, data)
         except OSError as error:
             if not self.refused_by_disk:
                 logger.warning("the cache takes no more (%s): what is read again is fetched again", error)
             self.refused_by_disk += length
-        if piece.on_disk:
+        if is_written:
             self._usage.used(item.file.version, length)
             item.stored.add(piece.start, piece.end)
             item.is_whole = len(item.stored) == item.file.size
@@ -260,10 +261,8 @@ class ByteCache:
                 with suppress(OSError):
                     self._files.finish(item.file.version)
         piece.is_settled = True
-        if piece.data is None and piece in item.pieces:  # it was dropped meanwhile
+        if piece.data is None:  # it was dropped from memory meanwhile
             item.pieces.remove(piece)
-            if not piece.on_disk:
-                item.claimed.discard(piece.start, piece.end)
 
     async def _written(self, item: _Item, start: int, data: Bytes) -> bool:
         """Whether it is on disk now; False: all of the version was dropped meanwhile.
@@ -302,10 +301,15 @@ class ByteCache:
         self._usage.removed(item.file.version)
         self._files.remove(item.file.version)
         item.is_whole = False
-        item.stored, item.claimed = Ranges(), Ranges()
-        for piece in item.pieces:
-            piece.on_disk = False
-            item.claimed.add(piece.start, piece.end)
+        item.stored = Ranges()
+
+
+def _in_memory(item: _Item, start: int, end: int) -> Bytes | None:
+    """What is there from `start` on, of one piece."""
+    for piece in item.pieces:
+        if piece.data is not None and piece.start <= start < piece.end:
+            return memoryview(piece.data)[start - piece.start : end - piece.start]
+    return None
 
 
 def _write(fd: int, start: int, data: Bytes) -> None:

@@ -44,6 +44,14 @@ class Ranges:
         self._starts[first:last] = [one for one, _ in kept]
         self._ends[first:last] = [one for _, one in kept]
 
+    def parts(self) -> list[tuple[int, int]]:
+        return list(zip(self._starts, self._ends, strict=True))
+
+    def end_of(self, start: int) -> int:
+        """Up to where all bytes from `start` on are in it; `start` itself, where that one is not."""
+        at = bisect_right(self._starts, start) - 1
+        return max(start, self._ends[at]) if at >= 0 else start
+
     def has(self, start: int, end: int) -> bool:
         """Whether all of these bytes are in it."""
         return start >= end or not self.missing(start, end)

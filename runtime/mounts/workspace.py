@@ -33,6 +33,7 @@ __all__ = ["Workspace", "open_workspace"]
 _COALESCE_S = 0.001
 _RECENT_S = 60.0
 _MOST_RECENT = 4096
+_MOST_READ = 1024
 _MOST_COMPARED = 4 * 1024 * 1024
 _INLINE = 32
 _MOST_READS = 8
@@ -59,9 +60,10 @@ class Workspace:
         self._place = Place(os.fsencode(root), os.stat(root).st_dev, rules, self._salts)
         self._ledger = Ledger(known)
         self._log = DeltaLog()
-        self._watcher: Watcher | None = None
+        self.watcher: Watcher | None = None
         self._dirty: dict[bytes, bool] = {}
         self._recent: dict[bytes, float] = {}
+        self._read: dict[bytes, None] = {}
         self._served: dict[int, bytes] = {}
         self._path_of: tuple[int, dict[int, bytes]] = (-1, {})
         self._stirred = anyio.Event()
@@ -90,9 +92,14 @@ class Workspace:
             file = file._replace(path=path)
         if offset < 0 or length < 0 or offset + length > file.size:
             raise Gone
-        data = await anyio.to_thread.run_sync(
-            read_version, self._place, file, offset, length, self._tick_s, limiter=self._readers
-        )
+        self._note_read(file.path)
+        try:
+            data = await anyio.to_thread.run_sync(
+                read_version, self._place, file, offset, length, self._tick_s, limiter=self._readers
+            )
+        except Gone:
+            self._hint(file.path, False)  # perhaps nobody told
+            raise
         self.bytes_read += length
         if file.path in self._recent and length == file.size <= _MOST_COMPARED:
             self._served[file.version] = digest_of(data)
@@ -103,14 +110,14 @@ class Workspace:
     async def barrier(self) -> int:
         """A revision that contains every change that was made to the tree before the call.
 
-        Changes that leave no trace in `stat`, stores through a mapping, are found in files up to 4 MiB that
-        changed in the last minute. On a network file system, whose other clients nobody hears of, the whole
-        tree is looked at.
+        Stores through a mapping raise no event. They are found in files that were read lately, and where they
+        leave no trace in `stat` either, in those up to 4 MiB that changed in the last minute. On a network
+        file system, whose other clients nobody hears of, the whole tree is looked at.
         """
-        caught_up = self._watcher is not None and await self._watcher.caught_up()
+        caught_up = self.watcher is not None and await self.watcher.caught_up()
         if not caught_up or self.is_remote:
             self._hint(EVERYTHING, True)
-        for path in (*self._lately_changed(), *self._place.linked):
+        for path in (*self._lately_changed(), *self._place.linked, *self._read):
             self._dirty.setdefault(path, False)
         await self._settle()
         await self._compare_contents()
@@ -130,7 +137,7 @@ class Workspace:
         Raises:
             Unavailable: watch_unusable.
         """
-        self._watcher = Watcher(self._place.root, self._hint)
+        self.watcher = Watcher(self._place.root, self._hint)
         start = time.perf_counter()
         scanned = await self.scanned(b"")
         self.scan_s = time.perf_counter() - start
@@ -149,8 +156,8 @@ class Workspace:
             await self._settle()
 
     def close(self) -> None:
-        if self._watcher is not None:
-            self._watcher.close()
+        if self.watcher is not None:
+            self.watcher.close()
 
     # How changes are found.
 
@@ -159,16 +166,27 @@ class Workspace:
             path = b""
         self._dirty[path] = self._dirty.get(path, False) or deep
         if path:
-            self._recent.pop(path, None)
-            self._recent[path] = time.monotonic()
-            if len(self._recent) > _MOST_RECENT:
-                del self._recent[next(iter(self._recent))]
+            self.changed_lately(path)
         self._stirred.set()
+
+    def changed_lately(self, path: bytes) -> None:
+        self._recent.pop(path, None)
+        self._recent[path] = time.monotonic()
+        if len(self._recent) > _MOST_RECENT:
+            del self._recent[next(iter(self._recent))]
+
+    def _note_read(self, path: bytes) -> None:
+        self._read.pop(path, None)
+        self._read[path] = None
+        if len(self._read) > _MOST_READ:
+            del self._read[next(iter(self._read))]
 
     def _lately_changed(self) -> list[bytes]:
         oldest = time.monotonic() - _RECENT_S
-        while self._recent and (first := next(iter(self._recent))) and self._recent[first] < oldest:
-            del self._recent[first]
+        for path in tuple(self._recent):
+            if self._recent[path] >= oldest:
+                break
+            del self._recent[path]
         if not self._recent:
             self._served.clear()
         return list(self._recent)
@@ -233,7 +251,7 @@ class Workspace:
     # How one revision comes to be.
 
     async def scanned(self, path: bytes) -> Scanned:
-        watcher = self._watcher
+        watcher = self.watcher
         return await anyio.to_thread.run_sync(scan, self._place, path, watcher.add if watcher else None)
 
     def note(self, scanned: Scanned) -> None:
@@ -241,8 +259,8 @@ class Workspace:
         self.excluded.update((one.path, one) for one in scanned.excluded)
 
     def unwatch(self, path: bytes) -> None:
-        if self._watcher is not None:
-            self._watcher.remove(path)
+        if self.watcher is not None:
+            self.watcher.remove(path)
 
     def present(self, path: bytes, before: Entry | None, found: Entry) -> Entry:
         return self._ledger.present(path, before, found)
@@ -304,6 +322,8 @@ class _Change:
         if shown != before:
             self._manifest.put(path, shown)
             self.put[path] = shown
+            if shown.kind == FILE:
+                self._workspace.changed_lately(path)
 
     def _remove(self, path: bytes) -> None:
         changes = self._manifest.remove(path)

@@ -31,6 +31,11 @@ def test_ranges_are_a_set_of_bytes(steps: list[tuple[bool, tuple[int, int]]], as
     gaps = ranges.missing(start, end)
     assert {at for first, last in gaps for at in range(first, last)} == set(range(start, end)) - model
     assert all(last < first for (_, last), (first, _) in itertools.pairwise(gaps))
+    run = start
+    while run in model:
+        run += 1
+    assert ranges.end_of(start) == run
+    assert {at for first, last in ranges.parts() for at in range(first, last)} == model
     assert ranges.has(start, end) == (set(range(start, end)) <= model)
 
 

@@ -1,0 +1,233 @@
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import lru_cache
+from pathlib import Path
+
+import anyio
+import pytest
+
+from milkweed.runtime.errors import Unavailable
+from milkweed.runtime.mounts import FileRef, Gone, Reads, Unreadable
+from milkweed.runtime.mounts.cache import ByteCache
+from milkweed.runtime.mounts.cache_files import CacheFiles
+from milkweed.runtime.mounts.source import Bytes
+
+pytestmark = pytest.mark.anyio
+
+MIB = 1024 * 1024
+
+
+class Origin:
+    """Has every version, made of its number; counts what it sends, and can be held or made to fail."""
+
+    def __init__(self) -> None:
+        self.sent: Counter[int] = Counter()
+        self.calls = 0
+        self.error: Exception | None = None
+        self.held: anyio.Event | None = None
+
+    async def read(self, file: FileRef, offset: int, length: int) -> Bytes:
+        self.calls += 1
+        if self.held is not None:
+            await self.held.wait()
+        if self.error is not None:
+            raise self.error
+        self.sent[file.version] += length
+        return content(file)[offset : offset + length]
+
+
+@lru_cache(maxsize=4)
+def content(file: FileRef) -> bytes:
+    piece = b"%016x" % file.version
+    return (piece * (file.size // 16 + 1))[: file.size]
+
+
+@asynccontextmanager
+async def caching(directory: Path, *upstream: Reads, limit: int = 10**9) -> AsyncIterator[ByteCache]:
+    with anyio.fail_after(60):
+        async with anyio.create_task_group() as group:
+            cache = ByteCache(CacheFiles(directory), upstream, group, limit)
+            yield cache
+            group.cancel_scope.cancel()
+        cache.close()
+
+
+async def _whole(cache: ByteCache, file: FileRef, step: int = 128 * 1024) -> bytes:
+    return b"".join([bytes(await cache.read(file, at, step)) for at in range(0, file.size, step)])
+
+
+async def _stored(cache: ByteCache, size: int) -> None:
+    while cache.on_disk < size:
+        await anyio.sleep(0.001)
+
+
+async def test_what_is_read_is_fetched_once_and_read_from_disk_later(tmp_path: Path) -> None:
+    origin = Origin()
+    files = [FileRef(b"big", 1, 21 * MIB + 5), FileRef(b"small", 2, 100), FileRef(b"empty", 3, 0)]
+    async with caching(tmp_path, origin) as cache:
+        for file in files:
+            assert await _whole(cache, file) == content(file)
+        await _stored(cache, sum(file.size for file in files))
+        for _ in range(2):
+            for file in files:
+                assert await _whole(cache, file) == content(file)
+    assert origin.sent == {1: files[0].size, 2: 100}
+
+
+async def test_a_later_life_finds_what_is_whole_and_fetches_the_rest(tmp_path: Path) -> None:
+    origin = Origin()
+    whole, part = FileRef(b"whole", 1, 3 * MIB), FileRef(b"part", 2, 40 * MIB)
+    async with caching(tmp_path, origin) as cache:
+        await _whole(cache, whole)
+        await cache.read(part, 30 * MIB, 10)
+        await _stored(cache, whole.size + 128 * 1024)
+    async with caching(tmp_path, origin) as cache:
+        await cache.recall()
+        assert cache.on_disk == whole.size
+        assert await _whole(cache, whole) == content(whole)
+        assert bytes(await cache.read(part, 30 * MIB, 10)) == content(part)[30 * MIB : 30 * MIB + 10]
+    assert origin.sent[1] == whole.size
+    assert origin.sent[2] == 2 * 128 * 1024
+
+
+async def test_nothing_is_trusted_after_the_machine_was_restarted(tmp_path: Path) -> None:
+    origin = Origin()
+    file = FileRef(b"a", 1, 1000)
+    async with caching(tmp_path, origin) as cache:
+        await _whole(cache, file)
+        await _stored(cache, 1000)
+    (tmp_path / "boot").write_text("another life")
+    async with caching(tmp_path, origin) as cache:
+        assert await _whole(cache, file) == content(file)
+    assert origin.sent[1] == 2000
+
+
+async def test_many_readers_of_one_range_cost_one_fetch(tmp_path: Path) -> None:
+    origin = Origin()
+    origin.held = anyio.Event()
+    file = FileRef(b"a", 1, 500_000)
+    async with caching(tmp_path, origin) as cache, anyio.create_task_group() as readers:
+        for _ in range(20):
+            readers.start_soon(cache.read, file, 0, 1000)
+        await anyio.wait_all_tasks_blocked()
+        origin.held.set()
+    assert (origin.calls, origin.sent[1]) == (1, 500_000)
+
+
+async def test_a_reader_that_leaves_ends_nobody_elses_fetch(tmp_path: Path) -> None:
+    origin = Origin()
+    origin.held = anyio.Event()
+    file = FileRef(b"a", 1, 1000)
+    got: list[bytes] = []
+
+    async def stay() -> None:
+        got.append(bytes(await cache.read(file, 0, 1000)))
+
+    async with caching(tmp_path, origin) as cache, anyio.create_task_group() as tasks:
+        async with anyio.create_task_group() as leaving:
+            leaving.start_soon(cache.read, file, 0, 1000)
+            await anyio.wait_all_tasks_blocked()
+            tasks.start_soon(stay)
+            await anyio.wait_all_tasks_blocked()
+            leaving.cancel_scope.cancel()
+        origin.held.set()
+    assert got == [content(file)]
+    assert origin.calls == 1
+
+
+@pytest.mark.parametrize("error", [Gone(), Unreadable(13), Unavailable("host_lost", "gone", "Look.")])
+async def test_a_failed_fetch_is_told_to_its_readers_and_tried_again_by_the_next(
+    tmp_path: Path, error: Exception
+) -> None:
+    origin = Origin()
+    origin.error = error
+    file = FileRef(b"a", 1, 30 * MIB)
+    async with caching(tmp_path, origin) as cache:
+        with pytest.raises(type(error)):
+            await cache.read(file, 0, 1000)
+        origin.error = None
+        assert await _whole(cache, file) == content(file)
+
+
+async def test_the_next_one_upstream_is_asked_where_the_first_has_it_not(tmp_path: Path) -> None:
+    parent, origin = Origin(), Origin()
+    file = FileRef(b"a", 1, 1000)
+    for number, error in enumerate((Gone(), Unavailable("connection_lost", "gone", "Look."), None)):
+        parent.error = error
+        async with caching(tmp_path / str(number), parent, origin) as cache:
+            assert await _whole(cache, file) == content(file)
+    assert (parent.sent[1], origin.sent[1]) == (1000, 2000)
+
+
+async def test_the_limit_is_kept_and_what_was_dropped_is_fetched_again(tmp_path: Path) -> None:
+    origin = Origin()
+    files = [FileRef(b"%d" % number, number, MIB) for number in range(1, 41)]
+    async with caching(tmp_path, origin, limit=10 * MIB) as cache:
+        for _ in range(2):
+            for file in files:
+                assert await _whole(cache, file) == content(file)
+                assert cache.on_disk <= 10 * MIB
+        used = sum(found.stat().st_size for found in tmp_path.rglob("*") if len(found.name) == 16)
+        assert used <= 10 * MIB
+    assert all(count == 2 * MIB for count in origin.sent.values())
+
+
+async def test_a_file_larger_than_the_limit_is_read_all_the_same(tmp_path: Path) -> None:
+    origin = Origin()
+    file = FileRef(b"a", 1, 60 * MIB)
+    async with caching(tmp_path, origin, limit=5 * MIB) as cache:
+        for _ in range(2):
+            assert await _whole(cache, file, MIB) == content(file)
+
+
+async def test_a_full_disk_costs_fetches_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    origin = Origin()
+    files = [FileRef(b"big", 1, 70 * MIB), FileRef(b"small", 2, 1000)]
+    monkeypatch.setattr(os, "pwrite", _full)
+    monkeypatch.setattr(CacheFiles, "put", _full)
+    async with caching(tmp_path, origin) as cache:
+        for _ in range(2):
+            for file in files:
+                assert await _whole(cache, file, MIB) == content(file)
+        assert cache.refused_by_disk
+        assert cache.on_disk == 0
+    assert len([record for record in caplog.records if "takes no more" in record.message]) == 1
+
+
+def _full(*_: object) -> int:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("harm", [os.unlink, lambda path: os.truncate(path, 10)])
+async def test_cache_files_that_somebody_cut_or_removed_are_fetched_again(
+    tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    origin = Origin()
+    files = [FileRef(b"large", 1, 40 * MIB), FileRef(b"small", 2, 1000)]
+    async with caching(tmp_path, origin) as cache:
+        for file in files:
+            await _whole(cache, file, MIB)
+        await _stored(cache, 40 * MIB + 1000)
+    for found in tmp_path.rglob("????????????????"):
+        harm(found)
+    async with caching(tmp_path, origin) as cache:
+        for file in files:
+            assert await _whole(cache, file, MIB) == content(file)
+    assert origin.sent == {1: 80 * MIB, 2: 2000}
+
+
+async def test_a_cache_file_that_is_cut_while_it_is_used_is_fetched_again(tmp_path: Path) -> None:
+    origin = Origin()
+    file = FileRef(b"a", 1, 80 * MIB)
+    async with caching(tmp_path, origin) as cache:
+        await _whole(cache, file, MIB)
+        await _stored(cache, file.size)
+        (path,) = tmp_path.rglob("????????????????")
+        os.truncate(path, MIB)
+        assert await _whole(cache, file, MIB) == content(file)
