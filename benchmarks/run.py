@@ -39,7 +39,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except Exception as error:
             broken.append(name)
             traceback.print_exception(error)
-    _print(lines)
+    print_lines(lines)
     facts = machine()
     print(", ".join(f"{name} {value}" for name, value in facts.items()))
     report = {
@@ -67,7 +67,7 @@ async def _collect(name: str, quick: bool, lines: list[Line]) -> None:
 COLUMNS = ("group", "measured", "median", "spread", "runs", "target", "verdict", "note")
 
 
-def _print(lines: Sequence[Line]) -> None:
+def print_lines(lines: Sequence[Line]) -> None:
     rows = [_cells(line) for line in lines]
     if not sys.stdout.isatty():
         for row in (COLUMNS, *rows):

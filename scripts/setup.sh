@@ -89,6 +89,19 @@ install_torch() {
     pip_install "torch==$TORCH"
 }
 
+# The binding is built here: it has no wheels. Without it a workspace is copied to hosts, and tests of mounts are skipped.
+install_mount_binding() {
+    local packages binding
+    mapfile -t packages < <(missing_mount_packages)
+    binding=$("$VENV/bin/python" -c 'import tomllib
+print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["mount"])')
+    if [[ ${#packages[@]} -gt 0 ]] && ! apt_install "${packages[@]}"; then
+        say "hosts cannot mount: ${packages[*]} missing (apt-get install ${packages[*]})"
+    elif ! (pip_install "$binding") 2>/dev/null; then
+        say "hosts cannot mount: $binding could not be built; all words are in $LOG"
+    fi
+}
+
 build_requirements() {
     "$VENV/bin/python" -c 'import tomllib
 print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], "cmake>=3.19", "ninja", sep="\n")'
@@ -119,13 +132,7 @@ install_torch
 say "Milkweed and its development tools"
 mapfile -t requirements < <(build_requirements)
 pip_install "${requirements[@]}"
-extras=dev,torch
-mapfile -t packages < <(missing_mount_packages)
-if [[ ${#packages[@]} -eq 0 ]] || apt_install "${packages[@]}"; then
-    extras+=,mount
-else
-    say "${packages[*]} missing: hosts cannot mount, a workspace is copied to them (apt-get install ${packages[*]})"
-fi
-pip_install --no-build-isolation --editable ".[$extras]"
+install_mount_binding
+pip_install --no-build-isolation --editable '.[dev,torch]'
 stamp >"$STAMP"
 say "done: $VENV/bin/milkweed"

@@ -1,0 +1,1 @@
+"""How fast a directory is shown on hosts of this machine, beside the directory itself."""
