@@ -141,6 +141,29 @@ class ByteCache:
                 return data
             self._want(item, offset, end)  # it was dropped meanwhile
 
+    def has(self, file: FileRef) -> bool:
+        """Whether all of it is here, or on its way."""
+        item = self._item(file)
+        return item.is_whole or not item.gaps(0, file.size)
+
+    def fetch_ahead(self, files: Sequence[FileRef]) -> None:
+        """Has small files fetched together; those that cannot be had are left to whoever reads them."""
+        wanted = [(self._item(file), _Piece(0, file.size)) for file in files if not self.has(file)]
+        for item, piece in wanted:
+            item.pieces.append(piece)
+        if wanted:
+            self._group.start_soon(self._fetch_whole, wanted)
+
+    async def read_whole(self, files: Sequence[FileRef]) -> list[Bytes | None]:
+        self.fetch_ahead(files)
+        found: list[Bytes | None] = []
+        for file in files:
+            try:
+                found.append(await self.read(file, 0, file.size))
+            except (Gone, Unreadable, Unavailable):
+                found.append(None)
+        return found
+
     def close(self) -> None:
         for item in self._items.values():
             item.close()
@@ -217,6 +240,25 @@ class ByteCache:
         self.fetched += piece.end - piece.start
         self._keep_hot(item, piece)
         await self._store(item, piece)
+
+    async def _fetch_whole(self, wanted: Sequence[tuple[_Item, _Piece]]) -> None:
+        files = [item.file for item, _ in wanted]
+        found: list[Bytes | None] = [None] * len(files)
+        for reads in self._upstream:
+            with suppress(Unavailable):
+                found = await reads.read_whole(files)
+                break
+        for (item, piece), data in zip(wanted, found, strict=True):
+            if data is None or len(data) != item.file.size:
+                item.pieces.remove(piece)
+            else:
+                piece.data = data
+                self.fetched += len(data)
+                self._keep_hot(item, piece)
+            piece.done.set()
+        for item, piece in wanted:
+            if piece in item.pieces:
+                await self._store(item, piece)
 
     async def _fetched(self, file: FileRef, offset: int, length: int) -> Bytes:
         problem: Exception = Gone()

@@ -18,7 +18,8 @@ import pyfuse3
 
 from ..errors import Unavailable
 from .cache import ByteCache
-from .manifest import DIRECTORY, FILE, LINK, Entry, FileRef
+from .manifest import DIRECTORY, FILE, LINK, Entry, FileRef, split
+from .neighbours import Neighbours
 from .nodes import Node, NodeTable
 from .readahead import WHOLE
 from .source import Bytes, Gone, Unreadable
@@ -68,6 +69,7 @@ class FileSystem(pyfuse3.Operations):
         self._files: dict[int, FileRef] = {}
         self._listings: dict[int, _Listing] = {}
         self._handles = itertools.count(1)
+        self._neighbours = Neighbours()
         self._scratch = self._new_attributes()  # read before anything else runs: one is enough
         self._absent = self._new_attributes()
         self._absent.st_ino = pyfuse3.InodeT(0)
@@ -124,7 +126,11 @@ class FileSystem(pyfuse3.Operations):
         self.counters.opens += 1
         node = self._node(inode)
         file = node.file
-        if file.size and file.size <= WHOLE and not flags & os.O_PATH:
+        if file.size and file.size <= WHOLE:
+            if not self._cache.has(file):
+                directory, name = split(file.path)
+                content = self._table.manifest.directories.get(directory, {})
+                self._cache.fetch_ahead(self._neighbours.after(directory, name, content))
             await self._read(file, 0, file.size, node)
         handle = next(self._handles)
         self._files[handle] = file

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 from .deltas import Delta
@@ -34,6 +35,14 @@ class Reads(Protocol):
             Gone: the version cannot be had here.
             Unreadable: the file cannot be read.
             Unavailable: whoever has it does not answer.
+        """
+        ...
+
+    async def read_whole(self, files: Sequence[FileRef]) -> list[Bytes | None]:
+        """Small files in one go; None for each that cannot be had here, for whatever reason.
+
+        Raises:
+            Unavailable: whoever has them does not answer.
         """
         ...
 

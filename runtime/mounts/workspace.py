@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from .deltas import Delta, DeltaLog
 from .excludes import DEFAULT, IGNORE_FILE, Excluded, Rules
 from .manifest import DIRECTORY, FILE, Entry, FileRef, Manifest, join, split
 from .scanning import Place, Scanned, counted, look, scan
-from .source import Bytes, Gone
+from .source import Bytes, Gone, Unreadable
 from .versions import Ledger
 from .watcher import EVERYTHING, Watcher
 
@@ -100,10 +100,18 @@ class Workspace:
         except Gone:
             self._hint(file.path, False)  # perhaps nobody told
             raise
-        self.bytes_read += length
-        if file.path in self._recent and length == file.size <= _MOST_COMPARED:
-            self._served[file.version] = digest_of(data)
+        self._note_served(file, data)
         return data
+
+    async def read_whole(self, files: Sequence[FileRef]) -> list[Bytes | None]:
+        found = await anyio.to_thread.run_sync(
+            _read_all, self._place, files, self._tick_s, limiter=self._readers
+        )
+        for file, data in zip(files, found, strict=True):
+            if data is not None:
+                self._note_read(file.path)
+                self._note_served(file, data)
+        return list(found)
 
     # What its owner asks.
 
@@ -180,6 +188,11 @@ class Workspace:
         self._read[path] = None
         if len(self._read) > _MOST_READ:
             del self._read[next(iter(self._read))]
+
+    def _note_served(self, file: FileRef, data: bytes) -> None:
+        self.bytes_read += len(data)
+        if file.path in self._recent and len(data) == file.size <= _MOST_COMPARED:
+            self._served[file.version] = digest_of(data)
 
     def _lately_changed(self) -> list[bytes]:
         oldest = time.monotonic() - _RECENT_S
@@ -337,6 +350,16 @@ class _Change:
                 self._workspace.forget(inside, change.before)
         if changes:
             self.removed.append(path)
+
+
+def _read_all(place: Place, files: Sequence[FileRef], tick: float) -> list[bytes | None]:
+    found: list[bytes | None] = []
+    for file in files:
+        try:
+            found.append(read_version(place, file, 0, file.size, tick))
+        except (Gone, Unreadable):
+            found.append(None)
+    return found
 
 
 def _root(place: Place) -> Entry | None:

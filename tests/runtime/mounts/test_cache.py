@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -28,6 +28,7 @@ class Origin:
         self.sent: Counter[int] = Counter()
         self.calls = 0
         self.error: Exception | None = None
+        self.whole_error: Exception | None = None
         self.held: anyio.Event | None = None
 
     async def read(self, file: FileRef, offset: int, length: int) -> Bytes:
@@ -38,6 +39,16 @@ class Origin:
             raise self.error
         self.sent[file.version] += length
         return content(file)[offset : offset + length]
+
+    async def read_whole(self, files: Sequence[FileRef]) -> list[Bytes | None]:
+        self.calls += 1
+        if isinstance(self.whole_error, Unavailable):
+            raise self.whole_error
+        if self.whole_error is not None:
+            return [None for _ in files]
+        for file in files:
+            self.sent[file.version] += file.size
+        return [content(file) for file in files]
 
 
 @lru_cache(maxsize=4)
@@ -231,3 +242,33 @@ async def test_a_cache_file_that_is_cut_while_it_is_used_is_fetched_again(tmp_pa
         (path,) = tmp_path.rglob("????????????????")
         os.truncate(path, MIB)
         assert await _whole(cache, file, MIB) == content(file)
+
+
+async def test_files_that_are_fetched_ahead_come_together(tmp_path: Path) -> None:
+    origin = Origin()
+    files = [FileRef(b"%d" % number, number, 1000 + number) for number in range(1, 50)]
+    async with caching(tmp_path, origin) as cache:
+        cache.fetch_ahead(files[:40])
+        cache.fetch_ahead(files)
+        assert all(map(cache.has, files))
+        for file in files:
+            assert await _whole(cache, file) == content(file)
+        await _stored(cache, sum(file.size for file in files))
+    assert origin.calls == 2
+    async with caching(tmp_path, origin) as cache:
+        assert all(map(cache.has, files))
+
+
+@pytest.mark.parametrize("error", [Gone(), Unavailable("host_lost", "gone", "Look.")])
+async def test_a_file_that_could_not_be_fetched_ahead_is_fetched_by_its_reader(
+    tmp_path: Path, error: Exception
+) -> None:
+    origin = Origin()
+    origin.whole_error = error
+    file = FileRef(b"a", 1, 1000)
+    async with caching(tmp_path, origin) as cache:
+        cache.fetch_ahead([file])
+        assert cache.has(file)
+        assert await _whole(cache, file) == content(file)
+    assert origin.calls == 2
+    assert origin.sent == {1: 1000}

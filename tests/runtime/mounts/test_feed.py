@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 import anyio
@@ -57,6 +58,23 @@ async def test_a_remote_source_is_as_the_source_itself(directory: Path) -> None:
         assert manifest == stage.workspace.manifest
         with pytest.raises(Gone):
             await remote.read(file._replace(version=1), 0, 1)
+
+
+async def test_small_files_come_together_and_what_went_is_none(directory: Path) -> None:
+    def fill(source: Path) -> None:
+        for number in range(5):
+            write(source / f"f{number}", f"{number}" * number)
+
+    async with (
+        staged(directory, fill=fill) as stage,
+        open_remote(stage.socket, "me") as remote,
+    ):
+        content = stage.workspace.manifest.directories[b""]
+        files = [FileRef(name, entry.version, entry.size) for name, entry in sorted(content.items())]
+        files[2] = files[2]._replace(version=1)
+        found = await remote.read_whole(files)
+        assert [None if data is None else bytes(data) for data in found] == [b"", b"1", None, b"333", b"4444"]
+        assert await remote.read_whole([]) == []
 
 
 async def test_a_revision_is_acknowledged_when_the_next_one_is_asked_for(directory: Path) -> None:
@@ -119,6 +137,9 @@ async def test_nobody_there_is_told_after_a_while(directory: Path) -> None:
 class _Refusing:
     async def read(self, file: FileRef, offset: int, length: int) -> Bytes:
         raise Unreadable(errno.EACCES)
+
+    async def read_whole(self, files: Sequence[FileRef]) -> list[Bytes | None]:
+        return [None for _ in files]
 
 
 async def test_a_file_that_cannot_be_read_is_told_with_its_errno(directory: Path) -> None:

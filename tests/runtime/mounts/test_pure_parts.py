@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from milkweed.runtime.mounts.eviction import Usage
 from milkweed.runtime.mounts.excludes import DEFAULT, Rules
+from milkweed.runtime.mounts.manifest import DIRECTORY, FILE, Entry, FileRef
+from milkweed.runtime.mounts.neighbours import Neighbours
 from milkweed.runtime.mounts.ranges import Ranges
 from milkweed.runtime.mounts.readahead import ALIGN, WHOLE, Stream, pieces, plan
 
@@ -39,17 +41,15 @@ def test_ranges_are_a_set_of_bytes(steps: list[tuple[bool, tuple[int, int]]], as
     assert ranges.has(start, end) == (set(range(start, end)) <= model)
 
 
-@given(st.integers(0, 2**33), st.integers(0, 2**33), st.integers(1, 2**21), st.integers(0, 2**34))
+@given(st.integers(1, 2**33), st.integers(0, 2**33), st.integers(1, 2**21), st.integers(0, 2**34))
 def test_a_plan_has_what_was_asked_for_and_nothing_beyond_the_end(
     size: int, offset: int, length: int, so_far: int
 ) -> None:
+    offset = min(offset, size - 1)
     end = min(size, offset + length)
     (start, needed), (after, until) = plan(Stream(end, so_far), size, offset, length)
-    assert 0 <= start <= needed <= size or size == 0
-    assert needed <= after <= until <= size or after == until
-    if offset < end:
-        assert start <= offset
-        assert needed >= end
+    assert 0 <= start <= offset
+    assert end <= needed <= after <= until <= size
     assert sum(last - first for first, last in pieces(start, needed)) == needed - start
 
 
@@ -168,3 +168,31 @@ def test_by_default_caches_are_out_but_an_environment_keeps_its_compiled_files()
 
 def test_a_rule_is_named_where_it_leaves_something_out() -> None:
     assert Rules([b"*.ckpt"]).excluding(b"a/b.ckpt", b"b.ckpt", False) == "*.ckpt"
+
+
+def test_with_each_file_that_is_waited_for_more_of_its_neighbours_come_along() -> None:
+    content = {b"%03d" % number: Entry(FILE, 0o644, 100, 0, number + 1) for number in range(300)}
+    content[b"005"] = content[b"005"]._replace(size=10_000_000)
+    content[b"006"] = content[b"006"]._replace(kind=DIRECTORY)
+    content[b"007"] = content[b"007"]._replace(size=0)
+    neighbours, here, waits = Neighbours(), set[bytes](), 0
+    for name, entry in content.items():
+        if name in here or entry.kind != FILE or not entry.size:
+            continue
+        waits += 1
+        found = neighbours.after(b"d", name, content)
+        for file in found:
+            assert file == FileRef(file.path, content[file.path.removeprefix(b"d/")].version, 100)
+        here |= {file.path[2:] for file in found} | {name}
+    assert waits < 12
+    assert neighbours.after(b"d", b"000", content) == []
+    assert neighbours.after(b"other", b"x", {}) == []
+
+
+def test_neighbours_before_a_file_come_too_and_none_twice() -> None:
+    content = {b"%03d" % number: Entry(FILE, 0o644, 100, 0, number + 1) for number in range(100)}
+    neighbours = Neighbours()
+    assert neighbours.after(b"", b"090", content) == []
+    found = [file.path for _ in range(10) for file in neighbours.after(b"", b"095", content)]
+    assert len(found) == len(set(found)) == 100
+    assert found[0] == b"091"
