@@ -62,7 +62,7 @@ def _listing(lab: Lab, rounds: int) -> Iterator[Line]:
 
 
 def _list_and_stat(path: Path) -> None:
-    assert len([os.stat(path / name) for name in os.listdir(path)]) == 2_000
+    assert len([os.stat(f"{path}/{name}") for name in os.listdir(path)]) == 2_000
 
 
 def _reading(lab: Lab, rounds: int) -> Iterator[Line]:
@@ -92,7 +92,7 @@ def _read(path: Path) -> None:
 
 def _read_all(path: Path) -> None:
     for name in os.listdir(path):
-        descriptor = os.open(path / name, os.O_RDONLY)
+        descriptor = os.open(f"{path}/{name}", os.O_RDONLY)
         os.read(descriptor, 4096)
         os.close(descriptor)
 

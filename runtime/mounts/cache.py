@@ -30,13 +30,13 @@ __all__ = ["ByteCache"]
 logger = logging.getLogger(__name__)
 
 _MOST_HOT = 32 * 1024 * 1024
+_MOST_STORING = 64 * 1024 * 1024  # a disk that is slower than the network does not get all
 _MOST_ITEMS = 4096
-_WRITE_INLINE = 256 * 1024
 
 
 @dataclass(slots=True, eq=False)
 class _Piece:
-    """A range that is fetched, or was a moment ago: `data` until it is dropped from memory."""
+    """A range that is fetched, or was a moment ago: with `data` from when it is done until it is dropped."""
 
     start: int
     end: int
@@ -67,6 +67,8 @@ class _Item:
     pieces: list[_Piece] = field(default_factory=list)
     stream: Stream = field(default_factory=Stream)
     handle: _Handle | None = None
+    losses: int = 0
+    """How often all that was stored of it was dropped."""
     is_whole: bool = False
 
     def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
@@ -102,6 +104,8 @@ class ByteCache:
         self._items: OrderedDict[int, _Item] = OrderedDict()
         self._hot: deque[tuple[_Item, _Piece]] = deque()
         self._hot_bytes = 0
+        self._storing = 0
+        self._writing = anyio.Lock()
 
     async def recall(self) -> None:
         """Counts what an earlier life left here."""
@@ -131,15 +135,17 @@ class ByteCache:
             now, ahead = plan(item.stream, file.size, offset, end - offset)
             self._want(item, *now)
             self._want(item, *ahead)
+        mine: list[_Piece] = []  # they may be dropped from the item before this task runs again
         while True:
-            for piece in [one for one in item.pieces if one.start < end and one.end > offset]:
+            mine += [one for one in item.pieces if one.start < end and one.end > offset and one not in mine]
+            for piece in mine:
                 if not piece.done.is_set():
                     await piece.done.wait()
                 if piece.error is not None:
                     raise piece.error
-            if (data := self._found(item, offset, end)) is not None:
+            if (data := self._found(item, mine, offset, end)) is not None:
                 return data
-            self._want(item, offset, end)  # it was dropped meanwhile
+            self._want(item, offset, end)
 
     def has(self, file: FileRef) -> bool:
         """Whether all of it is here, or on its way."""
@@ -188,18 +194,14 @@ class ByteCache:
                 item.close()
                 del self._items[version]
 
-    def _found(self, item: _Item, start: int, end: int) -> Bytes | None:
-        """A range, from memory where that has it in one piece, else from disk; None: not all is here."""
-        for piece in item.pieces:
-            if piece.data is not None and piece.start <= start and end <= piece.end:
-                return memoryview(piece.data)[start - piece.start : end - piece.start]
+    def _found(self, item: _Item, hot: Sequence[_Piece], start: int, end: int) -> Bytes | None:
+        """A range, from memory as far as that has it, else from disk; None: not all of it is here."""
         parts: list[Bytes] = []
         while start < end:
-            stop = min(end, item.stored.end_of(start))
-            if stop > start:
-                part: Bytes | None = self._stored(item, start, stop)
-            else:
-                part = _in_memory(item, start, end)
+            part = _in_memory(hot, start, end)
+            if part is None:
+                stop = min(end, item.stored.end_of(start))
+                part = self._stored(item, start, stop) if stop > start else None
             if part is None:
                 return None
             parts.append(part)
@@ -275,58 +277,69 @@ class ByteCache:
     def _keep_hot(self, item: _Item, piece: _Piece) -> None:
         self._hot.append((item, piece))
         self._hot_bytes += piece.end - piece.start
-        while self._hot_bytes > _MOST_HOT:
-            self._cool(*self._hot.popleft())
 
-    def _cool(self, item: _Item, piece: _Piece) -> None:
-        self._hot_bytes -= piece.end - piece.start
-        piece.data = None
-        if piece.is_settled:
-            item.pieces.remove(piece)
+    def _cool(self) -> None:
+        """Drops from memory what has been there longest, but for what has yet to be written."""
+        for _ in range(len(self._hot)):
+            if self._hot_bytes <= _MOST_HOT:
+                break
+            item, piece = self._hot.popleft()
+            if piece.is_settled:
+                self._hot_bytes -= piece.end - piece.start
+                item.pieces.remove(piece)
+            else:
+                self._hot.append((item, piece))
 
     async def _store(self, item: _Item, piece: _Piece) -> None:
-        data, length, is_written = piece.data, piece.end - piece.start, False
+        assert piece.data is not None
+        length = piece.end - piece.start
+        self._storing += length
         try:
-            if data is None or length > self._usage.limit:
+            if length > self._usage.limit or self._storing > _MOST_STORING:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            self._make_room(length)
-            is_written = await self._written(item, piece.start, data)
+            async with self._writing:  # one by one: the room that is made for a piece is its own
+                self._make_room(length)
+                if await self._written(item, piece.start, piece.data):
+                    self._count(item, piece)
         except OSError as error:
             if not self.refused_by_disk:
                 logger.warning("the cache takes no more (%s): what is read again is fetched again", error)
             self.refused_by_disk += length
-        if is_written:
-            self._usage.used(item.file.version, length)
-            item.stored.add(piece.start, piece.end)
-            item.is_whole = len(item.stored) == item.file.size
-            if item.is_whole and item.handle is not None:
-                with suppress(OSError):
-                    self._files.finish(item.file.version)
+        self._storing -= length
         piece.is_settled = True
-        if piece.data is None:  # it was dropped from memory meanwhile
-            item.pieces.remove(piece)
+        self._cool()
+
+    def _count(self, item: _Item, piece: _Piece) -> None:
+        self._usage.used(item.file.version, piece.end - piece.start)
+        item.stored.add(piece.start, piece.end)
+        item.is_whole = len(item.stored) == item.file.size
+        if item.is_whole and item.handle is not None:
+            with suppress(OSError):
+                self._files.finish(item.file.version)
 
     async def _written(self, item: _Item, start: int, data: Bytes) -> bool:
         """Whether it is on disk now; False: all of the version was dropped meanwhile.
 
+        In a thread whatever its size: a disk that is behind may hold up the smallest write.
+
         Raises:
             OSError: the disk is full.
         """
+        version, losses = item.file.version, item.losses
         if item.handle is None and len(data) == item.file.size <= WHOLE:
-            self._files.put(item.file.version, data)
-            return True
+            await anyio.to_thread.run_sync(self._files.put, version, data)
+            if item.losses != losses:
+                self._files.remove(version)
+            return item.losses == losses
         if item.handle is None:
-            item.handle = _Handle(self._files.open_part(item.file.version))
+            item.handle = _Handle(self._files.open_part(version))
         handle = item.handle
         handle.users += 1
         try:
-            if len(data) <= _WRITE_INLINE:
-                _write(handle.fd, start, data)
-            else:
-                await anyio.to_thread.run_sync(_write, handle.fd, start, data)
+            await anyio.to_thread.run_sync(_write, handle.fd, start, data)
         finally:
             handle.release()
-        return item.handle is handle
+        return item.losses == losses
 
     def _make_room(self, room: int) -> None:
         for version in self._usage.victims(room):
@@ -343,12 +356,13 @@ class ByteCache:
         self._usage.removed(item.file.version)
         self._files.remove(item.file.version)
         item.is_whole = False
+        item.losses += 1
         item.stored = Ranges()
 
 
-def _in_memory(item: _Item, start: int, end: int) -> Bytes | None:
+def _in_memory(hot: Sequence[_Piece], start: int, end: int) -> Bytes | None:
     """What is there from `start` on, of one piece."""
-    for piece in item.pieces:
+    for piece in hot:
         if piece.data is not None and piece.start <= start < piece.end:
             return memoryview(piece.data)[start - piece.start : end - piece.start]
     return None

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -174,8 +175,11 @@ async def test_the_next_one_upstream_is_asked_where_the_first_has_it_not(tmp_pat
     assert (parent.sent[1], origin.sent[1]) == (1000, 2000)
 
 
-async def test_the_limit_is_kept_and_what_was_dropped_is_fetched_again(tmp_path: Path) -> None:
+async def test_the_limit_is_kept_and_what_was_dropped_is_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     origin = Origin()
+    monkeypatch.setattr("milkweed.runtime.mounts.cache._MOST_HOT", 0)
     files = [FileRef(b"%d" % number, number, MIB) for number in range(1, 41)]
     async with caching(tmp_path, origin, limit=10 * MIB) as cache:
         for _ in range(2):
@@ -184,7 +188,7 @@ async def test_the_limit_is_kept_and_what_was_dropped_is_fetched_again(tmp_path:
                 assert cache.on_disk <= 10 * MIB
         used = sum(found.stat().st_size for found in tmp_path.rglob("*") if len(found.name) == 16)
         assert used <= 10 * MIB
-    assert all(count == 2 * MIB for count in origin.sent.values())
+    assert sum(origin.sent.values()) > 60 * MIB
 
 
 async def test_a_file_larger_than_the_limit_is_read_all_the_same(tmp_path: Path) -> None:
@@ -235,10 +239,11 @@ async def test_cache_files_that_somebody_cut_or_removed_are_fetched_again(
 
 async def test_a_cache_file_that_is_cut_while_it_is_used_is_fetched_again(tmp_path: Path) -> None:
     origin = Origin()
-    file = FileRef(b"a", 1, 80 * MIB)
+    file = FileRef(b"a", 1, 50 * MIB)
     async with caching(tmp_path, origin) as cache:
         await _whole(cache, file, MIB)
         await _stored(cache, file.size)
+        await cache.read(file, 0, 1)
         (path,) = tmp_path.rglob("????????????????")
         os.truncate(path, MIB)
         assert await _whole(cache, file, MIB) == content(file)
@@ -272,3 +277,28 @@ async def test_a_file_that_could_not_be_fetched_ahead_is_fetched_by_its_reader(
         assert await _whole(cache, file) == content(file)
     assert origin.calls == 2
     assert origin.sent == {1: 1000}
+
+
+async def test_a_disk_that_is_slower_than_the_network_holds_up_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is written until all was read: far more than is kept in memory."""
+    origin = Origin()
+    free = threading.Event()
+    real = os.pwrite
+
+    def slow(fd: int, data: bytes, offset: int) -> int:
+        free.wait()
+        return real(fd, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", slow)
+    files = [FileRef(b"%d" % number, number, 50 * MIB) for number in (1, 2, 3)]
+    async with caching(tmp_path, origin) as cache:
+        try:
+            for file in files:
+                assert await _whole(cache, file, MIB) == content(file)
+        finally:
+            free.set()
+        assert cache.refused_by_disk
+        for file in files:
+            assert await _whole(cache, file, MIB) == content(file)
