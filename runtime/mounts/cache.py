@@ -118,6 +118,11 @@ class ByteCache:
         """Bytes."""
         return self._usage.total
 
+    @property
+    def unwritten(self) -> int:
+        """Bytes that are on their way to the disk."""
+        return self._storing
+
     def opened(self, file: FileRef) -> None:
         """A program has it open: others go before it does."""
         self._usage.opened(file.version)

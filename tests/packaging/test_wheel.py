@@ -99,6 +99,7 @@ def test_torch_is_asked_for_by_extras_only(metadata: email.message.Message) -> N
     assert set(metadata.get_all("Provides-Extra") or []) == {
         "torch",
         "monarch",
+        "mount",
         "kubernetes",
         "skypilot",
         "dev",
