@@ -5,7 +5,6 @@ A full disk costs speed and nothing else: what cannot be written is fetched agai
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections import OrderedDict, deque
@@ -299,20 +298,26 @@ class ByteCache:
         assert piece.data is not None
         length = piece.end - piece.start
         self._storing += length
-        try:
-            if length > self._usage.limit or self._storing > _MOST_STORING:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            async with self._writing:  # one by one: the room that is made for a piece is its own
-                self._make_room(length)
-                if await self._written(item, piece.start, piece.data):
-                    self._count(item, piece)
-        except OSError as error:
-            if not self.refused_by_disk:
-                logger.warning("the cache takes no more (%s): what is read again is fetched again", error)
-            self.refused_by_disk += length
+        if length > self._usage.limit:
+            self._refuse(length, "it is larger than the cache may be")
+        elif self._storing > _MOST_STORING:
+            self._refuse(length, "the disk is slower than the network")
+        else:
+            try:
+                async with self._writing:  # one by one: the room that is made for a piece is its own
+                    self._make_room(length)
+                    if await self._written(item, piece.start, piece.data):
+                        self._count(item, piece)
+            except OSError as error:
+                self._refuse(length, error.strerror or str(error))
         self._storing -= length
         piece.is_settled = True
         self._cool()
+
+    def _refuse(self, length: int, why: str) -> None:
+        if not self.refused_by_disk:
+            logger.warning("the cache does not take all (%s): what is read again is fetched again", why)
+        self.refused_by_disk += length
 
     def _count(self, item: _Item, piece: _Piece) -> None:
         self._usage.used(item.file.version, piece.end - piece.start)

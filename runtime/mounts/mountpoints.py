@@ -138,12 +138,12 @@ def release(path: Path) -> list[Holder]:
     try:
         _native.umount(str(path))
     except OSError as error:
-        if error.errno != errno.EBUSY:
-            clear(path)
-            return []
         found = holders(path)
-        with suppress(OSError):
-            _native.umount(str(path), _native.MNT_DETACH)
+        if error.errno == errno.EBUSY:
+            with suppress(OSError):
+                _native.umount(str(path), _native.MNT_DETACH)
+        else:
+            clear(path)
         return found
     return []
 

@@ -85,11 +85,10 @@ class Workspace:
 
     async def read(self, file: FileRef, offset: int, length: int) -> Bytes:
         entry = self.manifest.entry(file.path)
-        if entry is None or entry.version != file.version:
-            path = self._path_with(file.version)
-            if path is None:
-                raise Gone
+        if entry is None and (path := self._path_with(file.version)) is not None:
             file = file._replace(path=path)
+        elif entry is None or entry.version != file.version:
+            raise Gone
         if offset < 0 or length < 0 or offset + length > file.size:
             raise Gone
         self._note_read(file.path)

@@ -214,7 +214,7 @@ async def test_a_full_disk_costs_fetches_and_nothing_else(
                 assert await _whole(cache, file, MIB) == content(file)
         assert cache.refused_by_disk
         assert cache.on_disk == 0
-    assert len([record for record in caplog.records if "takes no more" in record.message]) == 1
+    assert len([record for record in caplog.records if "does not take all" in record.message]) == 1
 
 
 def _full(*_: object) -> int:

@@ -71,6 +71,46 @@ def test_versions_that_are_written_over_all_the_time_are_never_mixed(tmp_path: P
     assert all(len(found) <= 2 for found in letters.values())
 
 
+@pytest.mark.parametrize("moment", ["before", "between", "after"])
+@pytest.mark.parametrize("change", ["in place", "renamed", "removed", "truncated"])
+def test_what_changes_while_it_is_read_is_not_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str, change: str
+) -> None:
+    """Before the first byte was read, between the halves of the file, after the last byte."""
+    path = tmp_path / "a"
+    write(path, b"a" * _SIZE)
+    real, changed = os.pread, [False]
+
+    def harm() -> None:
+        if changed[0]:
+            return
+        changed[0] = True
+        if change == "in place":
+            with open(path, "r+b") as file:
+                file.write(b"b" * _SIZE)
+        elif change == "renamed":
+            replace_as_editors_do(path, b"b" * _SIZE)
+        elif change == "removed":
+            path.unlink()
+        else:
+            os.truncate(path, 10)
+
+    def pread(fd: int, length: int, offset: int) -> bytes:
+        if moment == "before":
+            harm()
+        data = real(fd, length if moment == "after" else max(1, length // 2), offset)
+        harm()
+        return data
+
+    found = os.stat(path)
+    file = FileRef(b"a", version_of(found), found.st_size)
+    assert read_version(_place(tmp_path), file, 0, _SIZE, 0.012) == b"a" * _SIZE
+    monkeypatch.setattr(os, "pread", pread)
+    with pytest.raises(Gone):
+        read_version(_place(tmp_path), file, 0, _SIZE, 0.012)
+    assert changed[0]
+
+
 def _is_half_written(data: bytes) -> bool:
     """What stood in the file at one moment, when it was written in place."""
     first, last = data[:1], data[-1:]

@@ -99,6 +99,11 @@ async def test_every_kind_of_change_is_seen_after_a_barrier(directory: Path) -> 
         os.rename(source / "old", source / "renamed")
         await stage.barrier()
         for mount in mounts:
+            # By name, before a listing tells the kernel anew what is there.
+            for name in ("new", "a", "b", "c", "d2", "g/now", "link", "dir/below/at once", "renamed/inside"):
+                assert await aside(partial(read, mount / name)) == read(source / name), name
+            for name in ("d", "e", "old", "old/inside"):
+                assert not await aside((mount / name).exists), name
             found = await aside(partial(_contents, mount))
             assert found == await aside(partial(_contents, source))
             assert stat.S_IMODE((await aside((mount / "f").stat)).st_mode) == 0o750
