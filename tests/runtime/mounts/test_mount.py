@@ -396,3 +396,43 @@ async def test_a_full_disk_for_the_cache_costs_nothing_but_speed(directory: Path
                     assert found == f"{number:060000d}".encode()
     finally:
         subprocess.run(["umount", cache], check=False)
+
+
+# What a host agent in a mount namespace of its own does: it shows the directory in its own place.
+_IN_A_NAMESPACE = """
+import sys, anyio
+from milkweed.runtime.mounts import HostConfig, open_mount
+
+async def main():
+    async with open_mount(HostConfig.from_json(sys.argv[1])) as mount:
+        for word in ("ready", "again"):
+            path = sys.argv[2]
+            text = await anyio.to_thread.run_sync(lambda: open(path).read())
+            lines = [line for line in open("/proc/self/mountinfo") if mount.config.mountpoint in line]
+            kind = [line.split(" - ")[1].split()[0] for line in lines]
+            print(word, text, kind, flush=True)
+            await anyio.to_thread.run_sync(sys.stdin.readline)
+
+anyio.run(main)
+"""
+
+
+async def test_a_host_in_a_mount_namespace_shows_the_directory_in_its_own_place(directory: Path) -> None:
+    if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+        pytest.skip("mount namespaces cannot be made here")
+    async with staged(directory, fill=lambda source: write(source / "a", "one")) as stage:
+        config = stage.config(mountpoint=str(stage.source))
+        command = ["unshare", "--mount", sys.executable, "-c", _IN_A_NAMESPACE, config.to_json()]
+        async with await anyio.open_process([*command, str(stage.source / "a")], stderr=None) as host:
+            assert host.stdin is not None
+            assert host.stdout is not None
+            output = BufferedByteReceiveStream(host.stdout)
+            assert await output.receive_until(b"\n", 1000) == b"ready one ['fuse.milkweed']"
+            write(stage.source / "a", "two")  # here it is the directory itself
+            revision = await stage.workspace.barrier()
+            assert await stage.followers.acknowledged(revision, ["host-0"], within_s=20.0) == []
+            await host.stdin.send(b"\n")
+            assert await output.receive_until(b"\n", 1000) == b"again two ['fuse.milkweed']"
+            await host.stdin.send(b"\n")
+            assert await host.wait() == 0
+        assert read(stage.source / "a") == b"two"
