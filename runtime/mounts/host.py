@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import linecache
 import logging
 import os
 import resource
@@ -93,6 +94,7 @@ async def run(config: HostConfig) -> None:
         options = {"ro", "default_permissions", f"fsname={config.name}", "subtype=milkweed"}
         if config.allow_other:
             options.add("allow_other")
+        look_nowhere_in(config.mountpoint)
         pyfuse3.init(file_system, config.mountpoint, options)
         set_read_ahead(Path(config.mountpoint), _READ_AHEAD_KIB)
         try:
@@ -122,6 +124,21 @@ async def run(config: HostConfig) -> None:
             cache.close()
             pyfuse3.close(unmount=True)
             tasks.cancel_scope.cancel()
+
+
+def look_nowhere_in(mountpoint: str) -> None:
+    """This process must never ask its own mount, which it alone can answer: not for modules, nor for the lines
+    that a traceback shows. Both may lie there, where the environment that runs it is part of what is shown.
+    """
+    inside = mountpoint.rstrip("/")
+    sys.path[:] = [path for path in sys.path if path and path != inside and not path.startswith(inside + "/")]
+    sys.path_importer_cache.clear()
+    linecache.updatecache = _no_lines  # type: ignore[assignment]
+    os.chdir("/")
+
+
+def _no_lines(_filename: str, _module_globals: object = None) -> list[str]:
+    return []
 
 
 async def _serve_kernel(ended: anyio.Event) -> None:

@@ -125,6 +125,7 @@ class MountProcess:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                cwd="/",
             )
         except (OSError, MilkweedError) as error:
             return self._failed(Exit(error=str(error)), "")

@@ -53,9 +53,10 @@ def in_the_way(facts: Facts) -> tuple[Mend, ...]:
     if not facts.has_device:
         found.append(Mend("there is no /dev/fuse", _device_mend(facts.in_container)))
     elif facts.device_error:
-        found.append(
-            Mend(f"/dev/fuse cannot be opened: {facts.device_error}", _device_mend(facts.in_container))
-        )
+        mend = _device_mend(facts.in_container)
+        if "ermission" in facts.device_error:
+            mend = "Run as root: chmod 666 /dev/fuse"
+        found.append(Mend(f"/dev/fuse cannot be opened: {facts.device_error}", mend))
     if not facts.helper and not facts.may_mount:
         found.append(Mend("fusermount3 is missing, and this user may not mount without it", _PACKAGES))
     if facts.binding_error:

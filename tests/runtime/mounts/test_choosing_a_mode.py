@@ -47,7 +47,8 @@ def test_what_was_asked_for_and_cannot_be_is_no_mode_with_the_mend() -> None:
     [
         (replace(_ABLE, has_device=False), "no /dev/fuse", "modprobe fuse"),
         (replace(_ABLE, has_device=False, in_container=True), "no /dev/fuse", "--device /dev/fuse"),
-        (replace(_ABLE, device_error="Permission denied"), "Permission denied", "modprobe"),
+        (replace(_ABLE, device_error="Permission denied"), "Permission denied", "chmod"),
+        (replace(_ABLE, device_error="No such device"), "No such device", "modprobe"),
         (replace(_ABLE, helper="", may_mount=False), "fusermount3", "apt-get install fuse3"),
         (replace(_ABLE, binding_error="No module named 'pyfuse3'"), "pyfuse3", "libfuse3"),
     ],

@@ -422,8 +422,11 @@ async def test_a_host_in_a_mount_namespace_shows_the_directory_in_its_own_place(
         pytest.skip("mount namespaces cannot be made here")
     async with staged(directory, fill=lambda source: write(source / "a", "one")) as stage:
         config = stage.config(mountpoint=str(stage.source))
+        env = {**os.environ, "PYTHONPATH": f"{os.environ.get('PYTHONPATH', '')}:{stage.source}"}
         command = ["unshare", "--mount", sys.executable, "-c", _IN_A_NAMESPACE, config.to_json()]
-        async with await anyio.open_process([*command, str(stage.source / "a")], stderr=None) as host:
+        async with await anyio.open_process(
+            [*command, str(stage.source / "a")], stderr=None, env=env
+        ) as host:
             assert host.stdin is not None
             assert host.stdout is not None
             output = BufferedByteReceiveStream(host.stdout)

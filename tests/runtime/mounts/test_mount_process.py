@@ -275,3 +275,67 @@ def test_mount_points_with_blanks_are_read_from_the_kernels_list() -> None:
         b"31 1 254:0 / / rw shared:1 - ext4 /dev/vda rw",
     ]
     assert find_mounts(lines) == [(b"/mnt/with blank\\", "fuse.milkweed", 42), (b"/", "ext4", 0)]
+
+
+# Its own package lies in what it shows, and a warning with a traceback is logged while it serves.
+_SHOWS_ITSELF = """
+import sys, logging
+sys.path.insert(0, sys.argv[2])
+import shown_module
+from milkweed.runtime.mounts import host
+
+def complain():
+    try:
+        shown_module.fail()
+    except ZeroDivisionError:
+        logging.exception("as expected")
+    try:
+        import another_module
+    except ImportError:
+        logging.warning("not looked for")
+
+from milkweed.runtime.mounts.filesystem import FileSystem
+real = FileSystem.lookup
+async def lookup(self, *args):
+    complain()
+    return await real(self, *args)
+FileSystem.lookup = lookup
+host.main([sys.argv[1]])
+"""
+
+
+async def test_a_mount_process_never_asks_its_own_mount(directory: Path) -> None:
+    def fill(source: Path) -> None:
+        write(source / "shown_module.py", "def fail():\n    1 / 0\n")
+        write(source / "another_module.py", "")
+        write(source / "a", "x")
+
+    async with staged(directory, fill=fill) as stage:
+        config = stage.config(mountpoint=str(stage.source))
+        command = [
+            "unshare",
+            "--mount",
+            sys.executable,
+            "-c",
+            _SHOWS_ITSELF,
+            config.to_json(),
+            str(stage.source),
+        ]
+        if subprocess.run(["unshare", "--mount", "true"], check=False, capture_output=True).returncode:
+            pytest.skip("mount namespaces cannot be made here")
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=stage.source
+        ) as host:
+            assert host.stdout is not None
+            assert host.stderr is not None
+            try:
+                await aside(host.stdout.readline)
+                inside = ["nsenter", "--mount", "--target", str(host.pid), "cat", stage.source / "a"]
+                with anyio.fail_after(20):
+                    found = await anyio.run_process(inside)
+                assert found.stdout == b"x"
+            finally:
+                host.kill()
+            words = await aside(host.stderr.read)
+        assert b"as expected" in words
+        assert b"not looked for" in words
