@@ -127,7 +127,7 @@ async def run(config: HostConfig) -> None:
 
 
 def look_nowhere_in(mountpoint: str) -> None:
-    """This process must never ask its own mount, which it alone can answer: not for modules, nor for the lines
+    """This process must not ask its own mount, which it alone can answer: not for modules, nor for the lines
     that a traceback shows. Both may lie there, where the environment that runs it is part of what is shown.
     """
     inside = mountpoint.rstrip("/")
