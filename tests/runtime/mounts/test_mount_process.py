@@ -335,6 +335,9 @@ async def test_a_mount_process_never_asks_its_own_mount(directory: Path) -> None
                     found = await anyio.run_process(inside)
                 assert found.stdout == b"x"
             finally:
+                # If it hangs in its own mount, SIGKILL alone has no effect.
+                enter = ["nsenter", "--mount", "--target", str(host.pid)]
+                subprocess.run([*enter, "umount", "-f", stage.source], check=False, capture_output=True)
                 host.kill()
             words = await aside(host.stderr.read)
         assert b"as expected" in words
