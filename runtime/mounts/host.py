@@ -34,7 +34,7 @@ from .feed import FEED, ReadFeed, RemoteReads, RemoteSource
 from .host_config import HostConfig
 from .invalidator import Invalidator
 from .manifest import Manifest
-from .mountpoints import set_read_ahead
+from .mountpoints import clear, set_read_ahead
 from .nodes import NodeTable
 from .source import Reads
 
@@ -95,6 +95,7 @@ async def run(config: HostConfig) -> None:
         if config.allow_other:
             options.add("allow_other")
         look_nowhere_in(config.mountpoint)
+        make_room(Path(config.mountpoint))
         pyfuse3.init(file_system, config.mountpoint, options)
         set_read_ahead(Path(config.mountpoint), _READ_AHEAD_KIB)
         try:
@@ -124,6 +125,18 @@ async def run(config: HostConfig) -> None:
             cache.close()
             pyfuse3.close(unmount=True)
             tasks.cancel_scope.cancel()
+
+
+def make_room(mountpoint: Path) -> None:
+    """Unmounts what a dead predecessor left, as late as can be: until then it refuses, while the directory
+    below would be looked at, and empty.
+
+    Raises:
+        Unavailable: mount_unusable, something else is mounted there.
+        OSError: the directory cannot be made.
+    """
+    clear(mountpoint)
+    mountpoint.mkdir(parents=True, exist_ok=True)
 
 
 def look_nowhere_in(mountpoint: str) -> None:

@@ -62,7 +62,9 @@ class MountState:
 
 
 class MountProcess:
-    """`run` is its life. A mount point that was left by a crash is cleaned before each start."""
+    """`run` is its life. A mount that a crash left refuses all until the next process replaces it, also when
+    that was given up: nobody is to take the empty directory below for the tree.
+    """
 
     def __init__(self, config: HostConfig, *, policy: Restart = _POLICY) -> None:
         self.config = config
@@ -104,6 +106,7 @@ class MountProcess:
         self._supervisor.stop()
         while not self._supervisor.state.over:
             await self._supervisor.wait_changed()
+        await anyio.to_thread.run_sync(_clear_quietly, self._path)
         self._become("ended")
         return self.held_by
 
@@ -118,7 +121,6 @@ class MountProcess:
     async def _live(self, _: str, attempt: int, started: Callable[[], None]) -> Failure | None:
         self.state.restarts = attempt - 1
         try:
-            await anyio.to_thread.run_sync(self._prepare)
             process = self._process = await anyio.open_process(
                 [sys.executable, "-m", f"{__package__}.host", self.config.to_json()],
                 stdin=subprocess.PIPE,
@@ -127,7 +129,7 @@ class MountProcess:
                 start_new_session=True,
                 cwd="/",
             )
-        except (OSError, MilkweedError) as error:
+        except OSError as error:
             return self._failed(Exit(error=str(error)), "")
         self.state.pid = process.pid
         self.state.heard = time.monotonic()
@@ -141,15 +143,8 @@ class MountProcess:
         self._process = None
         if self._ending:
             return None
-        await anyio.to_thread.run_sync(
-            _clear_quietly, self._path
-        )  # readers are refused at once, not left to wait
         exit_ = Exit(signal=-code) if code < 0 else Exit(code=code)
         return self._failed(exit_, last_words.decode(errors="replace"))
-
-    def _prepare(self) -> None:
-        mountpoints.clear(self._path)
-        self._path.mkdir(parents=True, exist_ok=True)
 
     def _failed(self, exit_: Exit, words: str) -> Failure:
         lines = tuple(words.splitlines()[-20:])

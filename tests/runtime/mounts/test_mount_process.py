@@ -184,6 +184,38 @@ async def test_a_mount_that_cannot_be_is_given_up_with_the_reason(directory: Pat
         assert caught.value.code == "mount_unusable"
 
 
+async def test_while_nobody_shows_it_the_directory_refuses_and_is_not_empty(directory: Path) -> None:
+    async with staged(directory, fill=lambda source: write(source / "a", "x")) as stage:
+        mount = MountProcess(stage.config(), policy=Restart(max_restarts=0))
+        async with background_tasks() as tasks:
+            tasks.start_soon(mount.run)
+            await mount.ready()
+            os.kill(mount.state.pid, signal.SIGKILL)
+            while mount.state.phase != "given_up":
+                await anyio.sleep(0.005)
+            with pytest.raises(OSError, match="endpoint is not connected"):
+                await aside(lambda: os.listdir(stage.mount()))
+            assert "SIGKILL" in mount.state.problem
+            await mount.stop()
+        assert mounts_at(stage.mount()) == []
+        assert os.listdir(stage.mount()) == []
+
+
+async def test_a_mount_process_that_hangs_is_replaced(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("_SILENT_S", 1.5), ("_HUNG_S", 2.5), ("_LOOK_S", 0.1)):
+        monkeypatch.setattr(f"milkweed.runtime.mounts.mount_process.{name}", value)
+    async with staged(directory, hosts=1, fill=lambda source: write(source / "a", "x")) as stage:
+        (host,) = stage.hosts
+        os.kill(host.state.pid, signal.SIGSTOP)
+        reader = await anyio.open_process(["cat", stage.mount() / "a"], stderr=None)
+        while host.state.restarts < 1 or host.state.phase != "ready":
+            await anyio.sleep(0.005)
+        assert await reader.wait() != 0
+        assert await aside(lambda: read(stage.mount() / "a")) == b"x"
+
+
 async def test_a_foreign_mount_is_not_unmounted(directory: Path) -> None:
     (directory / "m0").mkdir()
     mounted = subprocess.run(
