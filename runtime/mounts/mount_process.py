@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -128,6 +129,7 @@ class MountProcess:
                 stderr=subprocess.PIPE,
                 start_new_session=True,
                 cwd="/",
+                env=_environment(os.environ),
             )
         except OSError as error:
             return self._failed(Exit(error=str(error)), "")
@@ -197,6 +199,14 @@ class MountProcess:
 
     def _given_up(self, _: Escalate) -> None:
         self._become("given_up")
+
+
+def _environment(env: Mapping[str, str]) -> dict[str, str]:
+    """Ours, for a process in another directory."""
+    if paths := env.get("PYTHONPATH"):
+        absolute = (os.path.abspath(path) for path in paths.split(os.pathsep) if path)
+        return {**env, "PYTHONPATH": os.pathsep.join(absolute)}
+    return dict(env)
 
 
 async def _collect(process: anyio.abc.Process, into: bytearray) -> None:

@@ -6,7 +6,9 @@ The source runs on the test's loop: whatever asks a mount must do so in a thread
 from __future__ import annotations
 
 import os
+import random
 import shutil
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -154,3 +156,23 @@ def replace_as_editors_do(path: Path, data: bytes | str) -> None:
     fresh = path.with_name(f".{path.name}.swp")
     write(fresh, data)
     os.rename(fresh, path)
+
+
+def disturb(root: Path, chance: random.Random) -> None:
+    """One change, of few names in few directories, so that they meet."""
+    path = root.joinpath(*(chance.choice("abc") for _ in range(chance.randrange(1, 4))))
+    other = root.joinpath(*(chance.choice("abc") for _ in range(chance.randrange(1, 3))))
+    try:
+        match chance.randrange(5):
+            case 0:
+                path.mkdir(parents=True)
+            case 1:
+                write(path, str(chance.random()))
+            case 2:
+                os.rename(path, other)
+            case 3:
+                subprocess.run(["rm", "-rf", path], check=False, capture_output=True)
+            case 4:
+                os.symlink(other, path)
+    except OSError:
+        pass

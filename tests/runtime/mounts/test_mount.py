@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import socket
 import stat
 import subprocess
@@ -19,7 +20,7 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 
 from milkweed.runtime.mounts import open_mount
 
-from .stage import Stage, aside, names_of_every_kind, read, replace_as_editors_do, staged, write
+from .stage import Stage, aside, disturb, names_of_every_kind, read, replace_as_editors_do, staged, write
 
 pytestmark = [pytest.mark.anyio, pytest.mark.usefixtures("fuse")]
 
@@ -117,6 +118,21 @@ def _contents(root: Path) -> dict[str, object]:
             os.readlink(path) if path.is_symlink() else read(path) if path.is_file() else "directory"
         )
     return found
+
+
+async def test_a_mount_is_as_the_source_whatever_is_done(directory: Path, full_size: bool) -> None:
+    chance = random.Random(3)
+    async with staged(directory, hosts=1) as stage:
+        for _ in range(500 if full_size else 40):
+            for _ in range(chance.randrange(8)):
+                disturb(stage.source, chance)
+            await stage.barrier()
+            here = _contents(stage.source)
+            # By name, then by listing, which tells the kernel anew what is there.
+            for name, content in here.items():
+                if isinstance(content, bytes):
+                    assert await aside(partial(read, stage.mount() / name)) == content
+            assert await aside(partial(_contents, stage.mount())) == here
 
 
 async def test_an_edit_is_seen_without_a_barrier(directory: Path) -> None:

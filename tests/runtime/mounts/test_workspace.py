@@ -24,7 +24,7 @@ from milkweed.runtime.mounts.deltas import Delta, apply
 from milkweed.runtime.mounts.inotify import Inotify
 from milkweed.runtime.mounts.manifest import DIRECTORY, LINK, Entry
 
-from .stage import names_of_every_kind, replace_as_editors_do, write
+from .stage import disturb, names_of_every_kind, replace_as_editors_do, write
 
 pytestmark = pytest.mark.anyio
 
@@ -141,7 +141,7 @@ async def test_a_barrier_contains_all_that_was_done_while_others_write(
     """Four threads write and rename without a pause; a fifth looks whether its own edits are there."""
     stop = threading.Event()
 
-    def disturb(number: int) -> None:
+    def make_noise(number: int) -> None:
         folder = tmp_path / f"noise-{number}"
         folder.mkdir()
         count = 0
@@ -152,7 +152,7 @@ async def test_a_barrier_contains_all_that_was_done_while_others_write(
 
     async with opened(tmp_path) as workspace, anyio.create_task_group() as tasks:
         for number in range(4):
-            tasks.start_soon(anyio.to_thread.run_sync, disturb, number)
+            tasks.start_soon(anyio.to_thread.run_sync, make_noise, number)
         try:
             for number in range(200 if full_size else 50):
                 if number % 3 == 0:
@@ -246,7 +246,7 @@ async def test_whoever_follows_has_the_same_tree_whatever_happens(tmp_path: Path
             mirror.root = workspace.manifest.root
         for round_ in range(60):
             for _ in range(chance.randrange(6)):
-                _disturb(tmp_path, chance)
+                disturb(tmp_path, chance)
             await workspace.barrier()
             assert set(_shown(workspace)) == _there(tmp_path)
             for mirror in mirrors[: 1 + (round_ % 5 == 0)]:  # one of them is often late
@@ -255,25 +255,6 @@ async def test_whoever_follows_has_the_same_tree_whatever_happens(tmp_path: Path
                     assert isinstance(news, Delta)
                     apply(mirror, news)
                     assert mirror == workspace.manifest
-
-
-def _disturb(root: Path, chance: random.Random) -> None:
-    path = root.joinpath(*(chance.choice("abc") for _ in range(chance.randrange(1, 4))))
-    other = root.joinpath(*(chance.choice("abc") for _ in range(chance.randrange(1, 3))))
-    try:
-        match chance.randrange(5):
-            case 0:
-                path.mkdir(parents=True)
-            case 1:
-                write(path, str(chance.random()))
-            case 2:
-                os.rename(path, other)
-            case 3:
-                subprocess.run(["rm", "-rf", path], check=True)
-            case 4:
-                os.symlink(other, path)
-    except OSError:
-        pass
 
 
 async def test_versions_survive_a_restart_of_the_source_and_so_do_mtimes(tmp_path: Path) -> None:
