@@ -50,6 +50,15 @@ class MeshPaths:
     def keeper_socket(self) -> Path:
         return self.sockets / "k"
 
+    @property
+    def workspace_socket(self) -> Path:
+        """Where the keeper feeds the workspace to hosts."""
+        return self.sockets / "w"
+
+    def tree_socket(self, host: int) -> Path:
+        """Where a host offers what it has of the workspace to others."""
+        return self.sockets / f"w{host}"
+
     def host(self, host: int) -> Path:
         return self.root / "hosts" / str(host)
 

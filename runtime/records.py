@@ -48,6 +48,41 @@ class HostView:
 
 
 @dataclass(frozen=True, slots=True)
+class ShownTree:
+    """How one host has the workspace: `mode` is empty where it has it not, `problem` says why (not any more).
+
+    `path` is where; `mend` what would make a mount possible, where there is none.
+    """
+
+    host: int
+    mode: str = ""
+    path: str = ""
+    why: str = ""
+    problem: str = ""
+    mend: str = ""
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """What of the workspace the hosts are not shown: by which rule, and how much it is."""
+
+    rule: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceView:
+    """The workspace as hosts have it. Where all share it, `revision` is 0 and nothing is left out."""
+
+    hosts: tuple[ShownTree, ...] = ()
+    revision: int = 0
+    entries: int = 0
+    left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class MeshView:
     mesh: str
     spec: MeshSpec
@@ -57,6 +92,7 @@ class MeshView:
     lease_left_s: float = 0.0
     created_at: float = 0.0
     warnings: tuple[str, ...] = ()
+    workspace: WorkspaceView = field(default_factory=WorkspaceView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +200,8 @@ class RunView:
     warnings: tuple[str, ...] = ()
     keep_going: bool = False
     job: str = ""
+    workspace_revision: int = 0
+    edited_since_start: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,6 +34,7 @@ from .results import (
 )
 from .selection import select_hosts
 from .words import clip
+from .workspace_words import how_seen, left_out_words, not_shown
 
 if TYPE_CHECKING:
     pass
@@ -95,7 +96,9 @@ async def allocate_mesh(
         str | None,
         Field(description="local directory that hosts see; default: the server's working directory"),
     ] = None,
-    workspace_mode: Annotated[str, Field(description="auto or shared")] = "auto",
+    workspace_mode: Annotated[
+        str, Field(description="auto, shared, mount (hosts read it through the network) or copy")
+    ] = "auto",
     lease_minutes: Annotated[
         float,
         Field(gt=0, le=LEASE_MINUTES_MAX, description="hosts are given back after it"),
@@ -264,6 +267,7 @@ def _describe_host(host: HostView, share: float) -> HostItem:
 
 def _fields(view: MeshView, share: float) -> dict[str, Any]:
     spec = view.spec
+    warnings = (*not_shown(view.workspace), *view.warnings)
     return {
         "mesh": view.mesh,
         "state": view.state,
@@ -275,8 +279,10 @@ def _fields(view: MeshView, share: float) -> dict[str, Any]:
         "engine": spec.engine,
         "workspace": spec.workspace,
         "workspace_mode": spec.workspace_mode,
+        "workspace_revision": str(view.workspace.revision or ""),
+        "workspace_left_out": left_out_words(view.workspace, int(300 * share)),
         "lease_left_s": round(view.lease_left_s),
-        "warnings": [clip(warning, int(300 * share)) for warning in view.warnings[:5]],
+        "warnings": [clip(warning, int(300 * share)) for warning in warnings[:5]],
         "next": _next(view),
     }
 
@@ -321,7 +327,7 @@ def _plan(spec: MeshSpec, live: tuple[MeshView, ...]) -> MeshResult:
         lease_left_s=spec.lease_minutes * 60,
         would_start=[
             f"{spec.hosts} host agents by scheduler {spec.scheduler}, {spec.procs_per_host} ranks on each",
-            f"hosts see {spec.workspace} as it is (workspace_mode {spec.workspace_mode})",
+            how_seen(spec),
         ],
         warnings=[f"{same} is live with these arguments: the call would answer with it"] if same else [],
         next="The same call without dry_run.",
@@ -345,17 +351,16 @@ def _check_engine(engine: str) -> str:
     raise InvalidArgument("unsupported", f"{what}; engines: auto, embedded", "Leave engine out.")
 
 
-def _check_workspace_mode(mode: str) -> Literal["shared"]:
-    if mode in ("auto", "shared"):
-        return "shared"
-    if mode in ("mount", "copy"):
-        raise InvalidArgument(
-            "unsupported",
-            f"workspace_mode {mode!r} is for hosts that do not see the client's files; these hosts see them",
-            "Leave workspace_mode out: they use the directory itself.",
-        )
+def _check_workspace_mode(mode: str) -> Literal["shared", "mount", "copy"]:
+    """auto is shared: the one scheduler that there is gives hosts of this machine."""
+    match mode:
+        case "auto" | "shared":
+            return "shared"
+        case "mount" | "copy":
+            return mode
+    known = "auto, shared, mount, copy"
     raise InvalidArgument(
-        "invalid_argument", f"no workspace_mode {mode[:60]!r}; modes: auto, shared", "Leave it out."
+        "invalid_argument", f"no workspace_mode {mode[:60]!r}; modes: {known}", "Leave it out."
     )
 
 

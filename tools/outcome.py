@@ -87,6 +87,8 @@ def describe_run(
             cold_because=clip(clean(cold_because), room(200)),
             job=view.job,
             duration_s=_duration(view, now),
+            workspace_revision=str(view.workspace_revision or ""),
+            edited_since_start=view.edited_since_start,
             lease_left_s=round(lease_left_s),
             warnings=warnings,
             next=_next(view, first),

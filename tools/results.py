@@ -107,6 +107,7 @@ class MeshResult(Result):
     workspace: str
     workspace_mode: str
     workspace_revision: str = ""
+    workspace_left_out: str = Field(default="", description="what hosts are not shown of it")
     lease_left_s: float
     would_start: list[str] = Field(default=[], description="dry run: what would be started")
     warnings: list[str] = []
@@ -275,8 +276,8 @@ class RunResult(Result):
     cold_because: str = ""
     job: str = Field(default="", description="it is an attempt of one of its replicas")
     duration_s: float
-    workspace_revision: str = ""
-    edited_since_start: bool = False
+    workspace_revision: str = Field(default="", description="has every edit made before the run")
+    edited_since_start: bool = Field(default=False, description="the workspace is another one by now")
     lease_left_s: float
     warnings: list[str] = []
     next: str = ""

@@ -21,6 +21,7 @@ from ..codec import from_json
 from ..records import EndReason
 from ..services.files import Files
 from ..services.host import Host
+from ..services.mounts import Mounts
 from ..services.procs import Procs
 from ..services.replicas import Replicas
 from ..services.runs import Runs
@@ -66,9 +67,10 @@ async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> N
             Procs.open(
                 context, Path(config.socket), modules=modules_of_procs(os.environ), forked=forked
             ) as procs,
+            Mounts.open(context) as mounts,
         ):
-            host = Host(context, lease, replicas, procs)
-            services = (host, runs, replicas, procs, Files(context), Stacks(context, runs, procs))
+            host = Host(context, lease, replicas, procs, mounts)
+            services = (host, runs, replicas, procs, mounts, Files(context), Stacks(context, runs, procs))
             actors = {type(actor).__name__: actor for actor in services}
             async with anyio.create_task_group() as group:
 

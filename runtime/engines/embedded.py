@@ -18,6 +18,7 @@ from ..mesh_secret import make_secret
 from ..paths import MeshPaths
 from ..records import MeshSpec
 from ..schedulers import HostPlace
+from ..workspace_places import place_on
 
 __all__ = ["EmbeddedEngine", "host_command"]
 
@@ -49,7 +50,7 @@ class EmbeddedEngine:
             address=place.address,
             directory=str(place.directory),
             socket=str(paths.host_socket(place.host)),
-            workspace=spec.workspace,
+            workspace=place_on(spec, paths, place.host),
             lease_s=spec.lease_minutes * 60,
             secret_file=str(make_secret(paths.secret)),
         )

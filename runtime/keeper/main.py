@@ -25,6 +25,7 @@ from .reader import Reader
 from .replica_control import ReplicaControl
 from .run_control import RunControl
 from .runbook import RunBook
+from .workspaces import Workspaces
 
 __all__ = ["run_keeper"]
 
@@ -62,8 +63,9 @@ async def run_keeper(mesh: str) -> None:
         journal = Journal()
         runs = RunBook(mesh, index, journal)
         jobs = JobBook(mesh, index, journal, runs)
-        keeper = MeshKeeper(view, paths, index, journal, hosts, runs, jobs)
-        control = RunControl(keeper, paths, index, hosts, runs)
+        workspaces = Workspaces(view.spec, paths, hosts)
+        keeper = MeshKeeper(view, paths, index, journal, hosts, runs, jobs, workspaces)
+        control = RunControl(keeper, paths, index, hosts, runs, workspaces)
         replicas = ReplicaControl(keeper, index, hosts, jobs, runs, control)
         controllers = Controllers(keeper, runs)
         reader = Reader(paths, hosts, runs, controllers)
@@ -76,6 +78,7 @@ async def run_keeper(mesh: str) -> None:
             group.start_soon(control.end_peers)
             group.start_soon(control.resume_cancels)
             group.start_soon(replicas.resume_stops)
+            group.start_soon(workspaces.run)
             group.start_soon(keeper.run)
             group.start_soon(control.prepare_hosts)
             await serve(paths.keeper_socket, actors, role="keeper", stop=keeper.released)

@@ -24,6 +24,7 @@ from .jobbook import JobBook
 from .journal import Journal
 from .links import HostLink
 from .runbook import RunBook
+from .workspaces import Workspaces
 
 __all__ = ["END_GRACE_S", "MeshKeeper", "Released"]
 
@@ -59,6 +60,7 @@ class MeshKeeper(Actor):
         hosts: Hosts,
         runs: RunBook,
         jobs: JobBook,
+        workspaces: Workspaces,
     ) -> None:
         self._view = view
         self._paths = paths
@@ -67,6 +69,7 @@ class MeshKeeper(Actor):
         self._hosts = hosts
         self._runs = runs
         self._jobs = jobs
+        self._workspaces = workspaces
         self._allocation = Allocation(view.mesh, view.spec, paths)
         self._troubles: tuple[str, ...] = ()
         self._settled = anyio.Event()
@@ -135,13 +138,19 @@ class MeshKeeper(Actor):
     @endpoint
     async def view(self) -> MeshView:
         hosts = self._hosts.views() or self._view.hosts
-        return replace(self._view, hosts=hosts, lease_left_s=max(0.0, self._allocation.lease_left_s()))
+        return replace(
+            self._view,
+            hosts=hosts,
+            lease_left_s=max(0.0, self._allocation.lease_left_s()),
+            workspace=self._workspaces.view(),
+        )
 
     @endpoint
     async def wait_ready(self, timeout_s: float) -> MeshView:
-        """The view once all hosts are ready or one is lost, or when the time is up."""
+        """The view once all hosts are ready, with the workspace, or one is lost, or when the time is up."""
         with anyio.move_on_after(timeout_s):
             await self._settled.wait()
+            await self._workspaces.settled(self._hosts.ready())
         return await self.view()
 
     @endpoint
@@ -193,6 +202,7 @@ class MeshKeeper(Actor):
             self.say(f"host_{link.state}", f"host {host}: {link.reason}")
         if link.state == "ready":
             self._hosts.returned()
+            self._workspaces.host_ready(host)
         if link.state == "lost":
             link.take(self._allocation.spooled(host))
             self._runs.host_lost(host, time.time())

@@ -77,6 +77,7 @@ class ReplicaControl(Actor):
             )
             job = self._index.new_job_id()
             plans = self._plan(request, job, slots)
+            await self._control.barrier(plan.plan.host for plan in plans)
             await self._check(plans)
             return await self._start(request, job, slots, plans)
 
@@ -166,10 +167,11 @@ class ReplicaControl(Actor):
 
     def _plan(self, request: JobRequest, job: str, slots: Sequence[Slot]) -> list[ReplicaPlan]:
         placement = self._control.placement("")
-        return [
+        plans = [
             plan_replica(request, job, replica, slot, replace(placement, run=self._index.new_run_id()))
             for replica, slot in enumerate(slots)
         ]
+        return [replace(plan, plan=self._control.on_its_host(plan.plan)) for plan in plans]
 
     async def _check(self, plans: Sequence[ReplicaPlan]) -> None:
         first = {plan.plan.host: plan.plan for plan in reversed(plans)}

@@ -6,7 +6,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -22,12 +22,14 @@ from ..mesh import Extent, format_ranks
 from ..paths import MeshPaths
 from ..records import EndReason, HostPlan, RankView, RunRequest, RunView
 from ..services.runs import Runs
+from ..workspace_places import moved, place_on
 from .hosts import Hosts
 from .launchers import Placement, command_text, needs_port, plan_run, ranks_of
 from .lifecycle import EndRanks, is_over
 from .links import CALL_S, HostLink
 from .mesh_keeper import END_GRACE_S, MeshKeeper
 from .runbook import RunBook
+from .workspaces import Workspaces
 
 __all__ = ["RunControl"]
 
@@ -42,13 +44,20 @@ _TOO_MANY = f"more than {_MOST_WARM} hosts share this machine, each with starter
 
 class RunControl(Actor):
     def __init__(
-        self, keeper: MeshKeeper, paths: MeshPaths, index: Index, hosts: Hosts, runs: RunBook
+        self,
+        keeper: MeshKeeper,
+        paths: MeshPaths,
+        index: Index,
+        hosts: Hosts,
+        runs: RunBook,
+        workspaces: Workspaces,
     ) -> None:
         self._keeper = keeper
         self._paths = paths
         self._index = index
         self._hosts = hosts
         self._runs = runs
+        self._workspaces = workspaces
         self._cancelled: dict[str, float] = {}
 
     async def end_peers(self) -> None:
@@ -62,9 +71,21 @@ class RunControl(Actor):
         await self._keeper.wait_ready(_SETTLED_S)
         if self._keeper.mesh.state != "ready" or self._keeper.mesh.spec.hosts > _MOST_PREPARED:
             return
-        plans = plan_run(RunRequest(("python", "-c", "")), self.placement("run-0"))
+        plans = self.plan(RunRequest(("python", "-c", "")), self.placement("run-0"))
         by_host = {plan.host: plan for plan in plans}
         await self._hosts.ask(by_host, lambda link: link.call(Runs, Runs.prepare, by_host[link.host]))
+
+    def plan(self, request: RunRequest, place: Placement) -> tuple[HostPlan, ...]:
+        """`plan_run`, for where the hosts have the workspace."""
+        return tuple(map(self.on_its_host, plan_run(request, place)))
+
+    def on_its_host(self, plan: HostPlan) -> HostPlan:
+        spec = self._keeper.mesh.spec
+        return moved(plan, spec.workspace, place_on(spec, self._paths, plan.host))
+
+    async def barrier(self, hosts: Iterable[int]) -> int:
+        """`Workspaces.barrier`."""
+        return await self._workspaces.barrier(hosts)
 
     def placement(self, run: str) -> Placement:
         """Where runs of this mesh go."""
@@ -104,19 +125,22 @@ class RunControl(Actor):
             if request.attach and request.ranks is None:
                 request = replace(request, ranks=f"hosts={min(self._hosts.ready(), default=0)}")
             place = self.placement(self._index.new_run_id())
-            plans = plan_run(request, place)
+            plans = self.plan(request, place)
             self._hosts.require_ready(plan.host for plan in plans)
+            revision = await self.barrier([plan.host for plan in plans])
             await self._check(plans)
             if needs_port(request.launcher):
                 port = await self._hosts[plans[0].host].call(Runs, Runs.reserve_port)
-                first, *others = plan_run(request, replace(place, master_port=port))
+                first, *others = self.plan(request, replace(place, master_port=port))
                 plans = (replace(first, reserved_port=port), *others)
-            return await self._start(request, place.run, plans)
+            return await self._start(request, place.run, plans, revision)
 
     @endpoint
     async def all(self) -> tuple[RunView, ...]:
         """All runs, newest first, as the keeper knows them: the index may be behind (a full disk)."""
-        return tuple(self._runs.view(view.run) for view in self._index.runs(self._keeper.mesh.mesh))
+        return tuple(
+            self._told(self._runs.view(view.run)) for view in self._index.runs(self._keeper.mesh.mesh)
+        )
 
     @endpoint
     async def view(self, run: str) -> RunView:
@@ -124,7 +148,7 @@ class RunControl(Actor):
         Raises:
             NotFound: run_not_found.
         """
-        return self._found(run)
+        return self._told(self._found(run))
 
     @endpoint
     async def wait(
@@ -133,7 +157,7 @@ class RunControl(Actor):
         """The run when it is over, when it has printed (what matches `pattern`), or when the time is up."""
         view = self._found(run)
         if until == "end" or is_over(view):
-            return await self._runs.wait_over(run, timeout_s)
+            return self._told(await self._runs.wait_over(run, timeout_s))
         hosts = {rank.host for rank in view.ranks}.intersection(self._hosts.ready())
         async with anyio.create_task_group() as group:
 
@@ -145,7 +169,11 @@ class RunControl(Actor):
                 group.start_soon(wait_output, self._hosts[host])
             await self._runs.wait_over(run, timeout_s)
             group.cancel_scope.cancel()
-        return self._found(run)
+        return self._told(self._found(run))
+
+    def _told(self, view: RunView) -> RunView:
+        edited = 0 < view.workspace_revision < self._workspaces.revision
+        return replace(view, edited_since_start=edited)
 
     async def _printed(self, link: HostLink, run: str, pattern: str | None, timeout_s: float) -> bool:
         """Whether a host's ranks have a line that matches, or (without a pattern) printed from now on.
@@ -214,7 +242,9 @@ class RunControl(Actor):
             if isinstance(answer, MilkweedError):
                 raise answer
 
-    async def _start(self, request: RunRequest, run: str, plans: Sequence[HostPlan]) -> RunView:
+    async def _start(
+        self, request: RunRequest, run: str, plans: Sequence[HostPlan], revision: int
+    ) -> RunView:
         by_host = {plan.host: plan for plan in plans}
         view = RunView(
             run=run,
@@ -225,6 +255,7 @@ class RunControl(Actor):
             ranks=tuple(RankView(rank, host) for rank, host in ranks_of(plans)),
             created_at=time.time(),
             keep_going=request.keep_going,
+            workspace_revision=revision,
         )
         self._runs.add(view)
         answers = await self._hosts.ask(by_host, lambda link: link.call(Runs, Runs.start, by_host[link.host]))

@@ -1,13 +1,15 @@
 """Tools as an agent calls them, on meshes in memory."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from milkweed.runtime.client.meshes import Meshes
 from milkweed.runtime.records import MeshSpec
 from milkweed.tools.registry import Answer, Call, Registry
 from tests.fakes import FakeMesh, FakeMeshes
+from tests.real_meshes import open_places, open_real_meshes
 
 Ask = Callable[..., Awaitable[Any]]
 
@@ -41,3 +43,11 @@ def ask(meshes: FakeMeshes, reports: list[str]) -> Ask:
 async def mesh(meshes: FakeMeshes) -> FakeMesh:
     """Two hosts with two ranks each."""
     return await meshes.allocate(MeshSpec("demo", 2, 2, workspace="/ws"), wait_s=1)
+
+
+@pytest.fixture
+async def real() -> AsyncIterator[Meshes]:
+    """Meshes of real processes."""
+    with open_places() as places:
+        async with open_real_meshes(places) as opened:
+            yield opened

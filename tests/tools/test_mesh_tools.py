@@ -57,8 +57,6 @@ async def test_the_workspace_is_the_working_directory_where_none_is_named(
         {"name": "x" * 33},
         {"engine": "monarch"},
         {"engine": "warp"},
-        {"workspace_mode": "mount"},
-        {"workspace_mode": "copy"},
         {"workspace_mode": "nonsense"},
         {"workspace": "/no/such/directory"},
         {"workspace": "/etc/hostname"},

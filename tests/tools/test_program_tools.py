@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,6 @@ from milkweed.runtime.client import Meshes
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
 from milkweed.tools.registry import Call, Registry
 from tests.fakes import FakeMesh, FakeMeshes
-from tests.real_meshes import open_places, open_real_meshes
 from tests.tools.conftest import Ask
 
 pytestmark = pytest.mark.anyio
@@ -107,13 +105,6 @@ async def test_an_unknown_mesh_or_one_that_is_released_is_told(ask: Ask, mesh: F
     await ask("release_mesh", mesh="demo")
     with pytest.raises(Conflict, match="mesh_released"):
         await ask("run_controller", mesh=mesh.id, command="a.py")
-
-
-@pytest.fixture
-async def real() -> AsyncIterator[Meshes]:
-    with open_places() as places:
-        async with open_real_meshes(places) as opened:
-            yield opened
 
 
 RAISES = """

@@ -1,0 +1,79 @@
+"""The workspace on hosts that do not see it themselves: meshes of real processes, by the tools alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import anyio
+import pytest
+
+from milkweed.runtime.client.meshes import Meshes
+from milkweed.runtime.mounts import in_the_way, probe
+from tests.tools.test_program_tools import asker
+
+pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
+
+
+@pytest.fixture(params=["mount", "copy", "isolated"])
+async def place(request: pytest.FixtureRequest) -> str:
+    """How hosts have the workspace: a mount or a copy elsewhere, or a mount over the client's own path."""
+    if request.param != "copy" and (mends := in_the_way(await anyio.to_thread.run_sync(probe))):
+        pytest.skip(f"no mounts here: {mends[0].problem}")
+    if request.param == "isolated":
+        request.getfixturevalue("namespaces")
+    return str(request.param)
+
+
+def arguments(place: str, workspace: Path) -> dict[str, object]:
+    found: dict[str, object] = {"name": "t", "hosts": 2, "workspace": str(workspace)}
+    if place == "isolated":
+        return {**found, "workspace_mode": "mount", "options": {"isolation": "namespaces"}}
+    return {**found, "workspace_mode": place}
+
+
+async def test_a_run_sees_the_last_edit_on_every_host(real: Meshes, place: str, tmp_path: Path) -> None:
+    ask = asker(real)
+    (tmp_path / "main.py").write_text("import part; print('value', part.VALUE)\n")
+    (tmp_path / "part.py").write_text("VALUE = 10\n")
+    mesh = await ask("allocate_mesh", **arguments(place, tmp_path))
+    assert mesh.warnings == []
+    for value in range(11, 23):
+        (tmp_path / "part.py").write_text(f"VALUE = {value}\n")  # of one size, some within one second
+        run = await ask("run_on_mesh", mesh=mesh.mesh, command=["python", "main.py"], wait_s=40)
+        assert run.state == "succeeded", run.text
+        assert run.output_tail.count(f"value {value}") == 1, run.output_tail
+        assert "0-1" in run.output_tail
+        assert int(run.workspace_revision) >= int(mesh.workspace_revision)
+        assert not run.edited_since_start
+    (tmp_path / "part.py").write_text("VALUE = 99\n")
+    with anyio.fail_after(10):
+        while not (await ask("wait_for_run", run=run.run, timeout_s=0)).edited_since_start:
+            await anyio.sleep(0.02)
+
+
+async def test_what_hosts_are_not_shown_is_said(real: Meshes, place: str, tmp_path: Path) -> None:
+    ask = asker(real)
+    (tmp_path / ".git").mkdir()
+    (tmp_path / ".git" / "object").write_bytes(bytes(3_000_000))
+    (tmp_path / "main.py").write_text("import os; print(sorted(os.listdir()))\n")
+    mesh = (await ask("allocate_mesh", **arguments(place, tmp_path))).mesh
+    with anyio.fail_after(10):
+        while "3.0 MB" not in (said := (await ask("extend_lease", mesh=mesh, minutes=1)).workspace_left_out):
+            await anyio.sleep(0.02)
+    assert said.startswith(".git")
+    run = await ask("run_on_mesh", mesh=mesh, command=["python", "main.py"], wait_s=40)
+    assert "['main.py']" in run.output_tail
+
+
+async def test_nothing_is_mounted_after_the_release_though_somebody_sits_there(
+    real: Meshes, place: str, tmp_path: Path
+) -> None:
+    ask = asker(real)
+    (tmp_path / "main.py").write_text("print('up', flush=True); import time; time.sleep(1000)\n")
+    mesh = (await ask("allocate_mesh", **arguments(place, tmp_path))).mesh
+    run = (await ask("run_on_mesh", mesh=mesh, command=["python", "main.py"], wait_s=0)).run
+    await ask("wait_for_run", run=run, pattern="up")
+    await ask("release_mesh", mesh=mesh)
+    mounts = Path("/proc/self/mountinfo").read_text()
+    assert mesh not in mounts
+    assert str(tmp_path) not in mounts
