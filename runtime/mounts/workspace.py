@@ -206,7 +206,8 @@ class Workspace:
     async def _settle(self) -> None:
         """Compares what may have changed with what is there, and publishes the difference as one revision."""
         async with self._lock:
-            self._stirred = anyio.Event()
+            if self._stirred.is_set():  # else somebody waits for this one
+                self._stirred = anyio.Event()
             taken, self._dirty = self._dirty, {}
             if not taken:
                 return

@@ -238,6 +238,16 @@ async def test_changes_are_published_without_a_barrier(tmp_path: Path) -> None:
             apply(mirror, news)
 
 
+async def test_changes_are_published_after_a_barrier_that_had_nothing_to_tell(tmp_path: Path) -> None:
+    async with opened(tmp_path) as workspace:
+        revision = await workspace.barrier()
+        assert await workspace.barrier() == revision
+        await anyio.wait_all_tasks_blocked()
+        write(tmp_path / "a", "new")
+        await workspace.since(workspace.manifest.epoch, revision)
+        assert _shown(workspace).keys() == {"a"}
+
+
 async def test_whoever_follows_has_the_same_tree_whatever_happens(tmp_path: Path) -> None:
     chance = random.Random(7)
     async with opened(tmp_path) as workspace:
