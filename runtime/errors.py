@@ -15,7 +15,7 @@
     │                        directory_unusable, disk_full, index_unreadable, index_unusable,
     │                        index_elsewhere, proc_lost, cancelled, uncancellable, mailbox_full, outcome_lost,
     │                        buffer_owner_lost, transport_unusable, transfer_failed, mount_unusable,
-    │                        watch_unusable
+    │                        watch_unusable, workspace_behind
     ├── ProtocolError        protocol_error, version_mismatch, unreadable_result
     ├── MeshError            ranks_failed
     ├── ActorError           actor_error: an exception that an endpoint raised, or its actor's __init__

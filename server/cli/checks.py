@@ -16,6 +16,7 @@ from typing import Literal
 
 from ...runtime.errors import MilkweedError, Unavailable
 from ...runtime.index import Index
+from ...runtime.mounts import Facts, in_the_way, probe
 from ...runtime.paths import Places
 from ...runtime.schedulers import namespaces
 from ...runtime.services.stacks import find_pyspy, ptrace_mend
@@ -114,12 +115,14 @@ def check_namespaces() -> Check:
     return Check("namespaces", "ok", 'hosts can be isolated: options={"isolation": "namespaces"}')
 
 
-def check_fuse() -> Check:
-    """For mounts of directories, which no mesh makes yet: what is missing for them is no fault."""
-    missing = _fuse_missing()
-    if missing:
-        return Check("FUSE", "absent", f"not used yet: hosts share the directory ({missing})")
-    return Check("FUSE", "ok", "not used yet; directories could be mounted")
+def check_mounts(facts: Facts | None = None) -> Check:
+    """Whether hosts can show a directory by a mount (`workspace_mode="mount"`)."""
+    mends = in_the_way(probe() if facts is None else facts)
+    if mends:
+        return Check(
+            "mounts", "absent", f"hosts share or copy directories: {mends[0].problem}", mends[0].mend
+        )
+    return Check("mounts", "ok", 'hosts can mount directories: workspace_mode="mount"')
 
 
 def check_torch() -> Check:
@@ -174,22 +177,11 @@ CHECKS: tuple[Callable[[], Check], ...] = (
     check_disk,
     check_pyspy,
     check_namespaces,
-    check_fuse,
+    check_mounts,
     check_torch,
     check_gpus,
     check_logind,
 )
-
-
-def _fuse_missing() -> str:
-    device = Path("/dev/fuse")
-    if not device.exists():
-        return "no /dev/fuse"
-    if not os.access(device, os.R_OK | os.W_OK):
-        return "/dev/fuse may not be opened"
-    if shutil.which("fusermount3") is None and os.geteuid() != 0:
-        return "fusermount3 is missing"
-    return ""
 
 
 def _kills_user_processes() -> bool:

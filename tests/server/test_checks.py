@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from milkweed.runtime.mounts import Facts
 from milkweed.runtime.services.stacks import ptrace_mend
 from milkweed.server.cli import checks
-from milkweed.server.cli.checks import check_fuse, check_logind
+from milkweed.server.cli.checks import check_logind, check_mounts
 
 CONTAINER = "in a container: start it with --cap-add SYS_PTRACE"
 USER = 12_345
@@ -62,30 +63,19 @@ def test_a_process_of_another_user_is_said(tmp_path: Path, monkeypatch: pytest.M
     assert ptrace_mend(7, proc=tmp_path) == f"run Milkweed as the same user (uid {owner}), or {CONTAINER}"
 
 
-def test_a_missing_fuse_is_no_fault_while_nothing_uses_it(machine: Path) -> None:
-    check = check_fuse()
-    assert (check.state, check.mend) == ("absent", "")
-    assert check.detail == "not used yet: hosts share the directory (no /dev/fuse)"
-
-
-def test_where_fuse_may_not_be_opened(machine: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(machine / "dev/fuse")
-    monkeypatch.setattr(os, "access", lambda path, mode: False)
-    assert check_fuse().state == "absent"
-    assert "may not be opened" in check_fuse().detail
-
-
-@pytest.mark.parametrize(
-    ("helper", "user", "state"),
-    [(None, USER, "absent"), (None, 0, "ok"), ("/usr/bin/fusermount3", USER, "ok")],
-)
-def test_only_root_mounts_without_the_helper(
-    machine: Path, monkeypatch: pytest.MonkeyPatch, helper: str | None, user: int, state: str
-) -> None:
-    put(machine / "dev/fuse")
-    monkeypatch.setattr(shutil, "which", lambda name: helper if name == "fusermount3" else None)
-    monkeypatch.setattr(os, "geteuid", lambda: user)
-    assert check_fuse().state == state
+def test_what_keeps_mounts_from_working_is_no_fault_but_has_a_mend() -> None:
+    able = Facts(
+        has_device=True,
+        device_error="",
+        helper="/usr/bin/fusermount3",
+        may_mount=False,
+        binding_error="",
+        in_container=False,
+    )
+    assert check_mounts(able).state == "ok"
+    check = check_mounts(replace(able, helper=""))
+    assert (check.state, check.mend) == ("absent", "Run as root: apt-get install fuse3")
+    assert "hosts share or copy directories" in check.detail
 
 
 def test_where_no_login_manager_runs_nothing_ends_with_a_login(machine: Path) -> None:
