@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-__all__ = ["agent_command", "agent_config", "guard_command"]
+__all__ = ["agent_command", "agent_config", "guard_command", "unmount_command"]
 
 _GUARD = Path(__file__).with_name("guard.py")
+_UNMOUNT = Path(__file__).parents[1] / "mounts" / "unmount_below.py"
 
 
 def guard_command(*options: str) -> list[str]:
@@ -18,6 +19,11 @@ def guard_command(*options: str) -> list[str]:
 
 def agent_command(config: Path) -> list[str]:
     return [sys.executable, "-m", "milkweed.runtime.agent", "--config", str(config)]
+
+
+def unmount_command(directory: Path) -> list[str]:
+    """What cleans up after mounts whose processes were killed."""
+    return [sys.executable, "-I", "-S", str(_UNMOUNT), str(directory)]
 
 
 def agent_config(command: Sequence[str]) -> Path | None:

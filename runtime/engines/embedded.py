@@ -11,7 +11,7 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
 from ..agent.config import AgentConfig
-from ..agent.host_command import agent_command, guard_command
+from ..agent.host_command import agent_command, guard_command, unmount_command
 from ..call import Session, open_connection
 from ..codec import to_json
 from ..mesh_secret import make_secret
@@ -54,7 +54,7 @@ class EmbeddedEngine:
             lease_s=spec.lease_minutes * 60,
             secret_file=str(make_secret(paths.secret)),
         )
-        return host_command(config, place.enter, place.leave)
+        return host_command(config, place.enter, (*place.leave, unmount_command(place.directory)))
 
     def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[Session]:
         return open_connection(paths.host_socket(host), role="keeper", peer=f"host {host}")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -77,3 +80,52 @@ async def test_nothing_is_mounted_after_the_release_though_somebody_sits_there(
     mounts = Path("/proc/self/mountinfo").read_text()
     assert mesh not in mounts
     assert str(tmp_path) not in mounts
+
+
+async def test_no_mount_is_left_when_an_agent_is_killed(real: Meshes, place: str, tmp_path: Path) -> None:
+    ask = asker(real)
+    mesh = (await ask("allocate_mesh", **arguments(place, tmp_path))).mesh
+    for host in (await (await real.get(mesh)).view()).hosts:
+        assert host.agent_pid is not None
+        os.kill(host.agent_pid, signal.SIGKILL)
+    with anyio.fail_after(30):
+        while mesh in Path("/proc/self/mountinfo").read_text():
+            await anyio.sleep(0.02)
+
+
+async def test_a_mount_process_that_is_killed_is_back_for_the_next_run(
+    real: Meshes, place: str, tmp_path: Path
+) -> None:
+    if place == "copy":
+        pytest.skip("a copy has no process of its own")
+    ask = asker(real)
+    (tmp_path / "main.py").write_text("print(open('data').read())\n")
+    (tmp_path / "data").write_text("before")
+    mesh = (await ask("allocate_mesh", **arguments(place, tmp_path))).mesh
+    for word in ("first", "second", "third"):
+        for process in mount_processes(mesh):
+            os.kill(process, signal.SIGKILL)
+        (tmp_path / "data").write_text(word)
+        run = await ask("run_on_mesh", mesh=mesh, command=["python", "main.py"], wait_s=40)
+        assert run.output_tail.count(word) == 1, run.text
+
+
+def mount_processes(mesh: str) -> list[int]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            words = (entry / "cmdline").read_bytes()
+            if b"milkweed.runtime.mounts.host" in words and mesh.encode() in words:
+                found.append(int(entry.name))
+    return found
+
+
+async def test_a_keeper_that_was_killed_goes_on_feeding(real: Meshes, place: str, tmp_path: Path) -> None:
+    ask = asker(real)
+    (tmp_path / "main.py").write_text("print(open('data').read())\n")
+    (tmp_path / "data").write_text("before")
+    mesh = (await ask("allocate_mesh", **arguments(place, tmp_path))).mesh
+    os.kill(int(real._places.mesh(mesh).lock.read_text()), signal.SIGKILL)
+    (tmp_path / "data").write_text("after")
+    run = await ask("run_on_mesh", mesh=mesh, command=["python", "main.py"], wait_s=40)
+    assert run.output_tail.count("after") == 1, run.text
