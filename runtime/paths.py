@@ -51,6 +51,10 @@ class MeshPaths:
         return self.sockets / "k"
 
     @property
+    def workspace_versions(self) -> Path:
+        return self.root / "workspace-versions"
+
+    @property
     def workspace_socket(self) -> Path:
         """Where the keeper feeds the workspace to hosts."""
         return self.sockets / "w"

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import anyio
 import anyio.abc
@@ -15,13 +15,16 @@ import anyio.to_thread
 from ..call import serve
 from ..errors import MilkweedError, Unavailable
 from ..mesh import format_ranks
-from ..mounts import FEED, Feed, Followers, Token, Verdict, Wanted, Workspace, decide, left_in, open_workspace
 from ..paths import MeshPaths
 from ..records import LeftOut, MeshSpec, ShownTree, WorkspaceView
 from ..services.mounts import Mounts, Shown, ShowRequest
 from ..workspace_places import parents_of, place_on, wants_source
 from .hosts import Hosts
 from .links import HostLink
+from .workspace_versions import keep_versions, kept_versions
+
+if TYPE_CHECKING:
+    from ..mounts import Feed, Followers, Verdict, Wanted, Workspace
 
 __all__ = ["Workspaces"]
 
@@ -31,6 +34,7 @@ _SHOW_S = 45.0
 _PROBE_S = 30.0
 _SEEN_S = 10.0
 _SETTLE_S = 40.0
+_KEEP_S = 1.0
 
 
 class Workspaces:
@@ -44,7 +48,7 @@ class Workspaces:
         self._shown: dict[int, ShownTree] = {}
         self._answered: dict[int, anyio.Event] = {}
         self._source: Workspace | None = None
-        self._followers = Followers()
+        self._followers: Followers | None = None
         self._left_out: tuple[LeftOut, ...] = ()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._open = anyio.Event()
@@ -59,13 +63,16 @@ class Workspaces:
             await anyio.sleep_forever()
 
     async def _feed(self) -> None:
+        from ..mounts import FEED, Feed, Followers, open_workspace  # of no use where all share the directory
+
         try:
-            root = Path(self._spec.workspace)
-            async with open_workspace(root) as source, anyio.create_task_group() as tasks:
-                self._source = source
+            root, known = Path(self._spec.workspace), kept_versions(self._paths.workspace_versions)
+            async with open_workspace(root, known=known) as source, anyio.create_task_group() as tasks:
+                self._source, self._followers = source, Followers()
                 actors = {FEED: Feed(source, self._followers)}
                 await tasks.start(_serve, self._paths.workspace_socket, actors)
                 tasks.start_soon(self._weigh, source)
+                tasks.start_soon(self._keep, source)
                 self._open.set()
                 await anyio.sleep_forever()
         except* MilkweedError as errors:
@@ -79,6 +86,13 @@ class Workspaces:
         self._left_out = tuple(
             LeftOut(f"{one.path.decode(errors='replace')} ({one.why})", one.files, one.size) for one in found
         )
+
+    async def _keep(self, source: Workspace) -> None:
+        """Writes down, for the next keeper, which versions had which second."""
+        while True:
+            keep_versions(self._paths.workspace_versions, source.to_keep())
+            await source.since(source.manifest.epoch, source.manifest.revision)
+            await anyio.sleep(_KEEP_S)
 
     def host_ready(self, host: int) -> None:
         """It answers, for the first time or again."""
@@ -119,6 +133,8 @@ class Workspaces:
 
     async def _verdict(self, link: HostLink) -> Verdict:
         wanted = self._wanted
+        from ..mounts import Token, Verdict, decide, left_in
+
         if wanted == "shared":
             return Verdict("shared", "it was asked for, or all hosts are of this machine")
         token: Token | None = None
@@ -143,12 +159,12 @@ class Workspaces:
         Raises:
             Unavailable: workspace_behind, a host does not have it, or does not follow.
         """
-        if self._source is None and self._failure is None and not wants_source(self._spec):
+        if not wants_source(self._spec):
             return 0
         wanted = list(hosts)
         await self.settled(wanted)
         without = [self._shown[host] for host in wanted if host in self._shown and not self._shown[host].mode]
-        if without or self._source is None:
+        if without or self._source is None or self._followers is None:
             why = without[0].problem if without else str(self._failure or "it is not open yet")
             which = [one.host for one in without] or wanted
             raise _behind(which, f"not having the workspace: {why}")
@@ -174,8 +190,9 @@ class Workspaces:
         return 0 if self._source is None else self._source.manifest.revision
 
     def view(self) -> WorkspaceView:
+        heard = {} if self._followers is None else self._followers.revisions
         shown = tuple(
-            replace(tree, revision=max(tree.revision, self._followers.revisions.get(str(host), 0)))
+            replace(tree, revision=max(tree.revision, heard.get(str(host), 0)))
             for host, tree in sorted(self._shown.items())
         )
         entries = 0 if self._source is None else len(self._source.manifest)

@@ -126,6 +126,7 @@ async def test_a_keeper_that_was_killed_goes_on_feeding(real: Meshes, place: str
     (tmp_path / "data").write_text("before")
     mesh = (await ask("allocate_mesh", **arguments(place, tmp_path))).mesh
     os.kill(int(real._places.mesh(mesh).lock.read_text()), signal.SIGKILL)
+    await (await real.get(mesh)).wait_ready(20)  # which starts another keeper
     (tmp_path / "data").write_text("after")
     run = await ask("run_on_mesh", mesh=mesh, command=["python", "main.py"], wait_s=40)
     assert run.output_tail.count("after") == 1, run.text
