@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import anyio.abc
 import anyio.lowlevel
+import anyio.to_thread
 
 from ..actor import Actor, endpoint
 from ..agent.capping import CapPolicy, OutputCap
@@ -24,6 +25,7 @@ from ..records import EndReason, HostPlan, OutputSlice
 from .commands import check_command, check_directory, check_program, check_size, script_argv
 from .host_run import HostRun
 from .rank_env import environment, open_starters
+from .virtual_environments import Interpreters
 
 __all__ = ["Runs"]
 
@@ -47,6 +49,7 @@ class Runs(Actor):
         self._tasks = tasks
         self._runs: dict[str, HostRun] = {}
         self._ports: dict[int, socket.socket] = {}
+        self._interpreters = Interpreters()
 
     @classmethod
     @asynccontextmanager
@@ -79,9 +82,18 @@ class Runs(Actor):
         """Whether the plan could be started here; no effect.
 
         Raises:
-            NotFound: file_not_found (the working directory), command_not_found (with the nearest ones).
+            NotFound: file_not_found (the working directory), command_not_found (with the nearest ones; or
+                what a virtual environment stands on).
             InvalidArgument: the working directory is none, or the command is empty or too large.
         """
+        # First: a link that leads nowhere is all that is to be seen of a missing base interpreter.
+        for process in plan.processes:
+            program = os.path.join(self._context.resolve(process.cwd), *process.argv[:1])
+            where = f" on {self._context.name}"
+            await anyio.to_thread.run_sync(self._interpreters.check, program, where)
+        self._check(plan)
+
+    def _check(self, plan: HostPlan) -> None:
         checked = set()
         for process in plan.processes:
             cwd = self._context.resolve(process.cwd)
@@ -92,8 +104,9 @@ class Runs(Actor):
             if (key := (argv[:1], cwd, env.get("PATH"))) not in checked:
                 checked.add(key)
                 check_directory(cwd)
-                check_command(argv, cwd, env, f" on {self._context.name}")
-                check_program(argv, cwd, f" on {self._context.name}")
+                where = f" on {self._context.name}"
+                check_command(argv, cwd, env, where)
+                check_program(argv, cwd, where)
                 check_size(argv, env)
 
     @endpoint
@@ -108,7 +121,7 @@ class Runs(Actor):
         if (known := self._runs.get(plan.run)) is not None:
             await known.started.wait()
             return
-        await self.check(plan)
+        self._check(plan)
         run = HostRun(self._context, plan, self._cap, self._starters)
         if plan.run in self._runs or run.directory.exists():
             raise Conflict("run_ended", f"run {plan.run} was here before", "Start a new run.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from contextlib import suppress
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import anyio
 import pytest
 
 from milkweed.runtime.client.meshes import Meshes
+from milkweed.runtime.errors import NotFound
 from milkweed.runtime.mounts import in_the_way, probe
 from tests.tools.test_program_tools import asker
 
@@ -130,3 +132,18 @@ async def test_a_keeper_that_was_killed_goes_on_feeding(real: Meshes, place: str
     (tmp_path / "data").write_text("after")
     run = await ask("run_on_mesh", mesh=mesh, command=["python", "main.py"], wait_s=40)
     assert run.output_tail.count("after") == 1, run.text
+
+
+async def test_a_virtual_environment_without_its_base_is_told(
+    real: Meshes, place: str, tmp_path: Path
+) -> None:
+    ask = asker(real)
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "pyvenv.cfg").write_text("home = /opt/gone/bin\nversion = 3.99.1\n")
+    (tmp_path / ".venv" / "bin" / "python").symlink_to("/opt/gone/bin/python3.99")
+    (tmp_path / ".venv" / "bin" / "python3").symlink_to(sys.executable)
+    mesh = (await ask("allocate_mesh", **arguments(place, tmp_path))).mesh
+    with pytest.raises(NotFound, match=r"made for Python 3\.99, and /opt/gone/.* is missing on "):
+        await ask("run_on_mesh", mesh=mesh, command=[".venv/bin/python", "main.py"], wait_s=40)
+    with pytest.raises(NotFound, match=r"made for Python 3\.99, and .* is Python 3\.\d+ on "):
+        await ask("run_on_mesh", mesh=mesh, command=[".venv/bin/python3", "main.py"], wait_s=40)
