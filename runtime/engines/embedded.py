@@ -18,7 +18,7 @@ from ..mesh_secret import make_secret
 from ..paths import MeshPaths
 from ..records import MeshSpec
 from ..schedulers import HostPlace
-from ..workspace_places import place_on
+from ..workspace_places import place_on, wants_source
 
 __all__ = ["EmbeddedEngine", "host_command"]
 
@@ -54,7 +54,8 @@ class EmbeddedEngine:
             lease_s=spec.lease_minutes * 60,
             secret_file=str(make_secret(paths.secret)),
         )
-        return host_command(config, place.enter, (*place.leave, unmount_command(place.directory)))
+        unmounts = (unmount_command(place.directory),) if wants_source(spec) else ()
+        return host_command(config, place.enter, (*place.leave, *unmounts))
 
     def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[Session]:
         return open_connection(paths.host_socket(host), role="keeper", peer=f"host {host}")

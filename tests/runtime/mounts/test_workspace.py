@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, chdir
 from pathlib import Path
 
 import anyio
@@ -373,9 +373,8 @@ async def test_what_is_excluded_is_told_with_counts_and_bytes(tmp_path: Path) ->
 async def test_odd_things_are_left_out_and_loops_are_not_followed(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     with socket.socket(socket.AF_UNIX) as listener:
-        os.chdir(tmp_path)  # the path is too long for a socket
-        listener.bind("socket")
-        os.chdir("/")
+        with chdir(tmp_path):  # the path is too long for a socket
+            listener.bind("socket")
         os.symlink(".", tmp_path / "self")
         os.symlink("b", tmp_path / "a")
         os.symlink("a", tmp_path / "b")
