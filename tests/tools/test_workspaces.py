@@ -95,11 +95,10 @@ async def test_no_mount_is_left_when_an_agent_is_killed(real: Meshes, place: str
             await anyio.sleep(0.02)
 
 
+@pytest.mark.parametrize("place", ["mount", "isolated"], indirect=True)
 async def test_a_mount_process_that_is_killed_is_back_for_the_next_run(
     real: Meshes, place: str, tmp_path: Path
 ) -> None:
-    if place == "copy":
-        pytest.skip("a copy has no process of its own")
     ask = asker(real)
     (tmp_path / "main.py").write_text("print(open('data').read())\n")
     (tmp_path / "data").write_text("before")
