@@ -105,7 +105,8 @@ def _when(one: RankFailure) -> tuple[float, int]:
 
 
 def _is_consequence(one: RankFailure) -> bool:
-    return one.failure is not None and is_consequence(str(one.failure))
+    failure = one.failure
+    return failure is not None and (is_consequence(str(failure)) or is_consequence(failure.cause))
 
 
 def group_failures(failures: Iterable[RankFailure]) -> tuple[FailureGroup, ...]:

@@ -12,7 +12,7 @@ __all__ = ["is_library", "is_native", "place", "short_path", "split_runs", "with
 
 _LIBRARY = re.compile(
     r"/(?:site|dist)-packages/|/lib(?:64)?/python3[\d.]*/|^<(?!string|stdin|ipython)|^/usr/lib/"
-    r"|/milkweed/runtime/"
+    r"|/milkweed/runtime/|/runtime/agent/hook/"
 )
 _NATIVE = re.compile(r"\.so(?:\.[\d.]+)?$|^\[|^$")
 # A path has few and short parts: bounds that keep the search linear.

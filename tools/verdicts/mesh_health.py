@@ -1,7 +1,8 @@
 """A verdict on each host of a mesh, from what a check found: `ok`, or what is wrong and the next step. Pure.
 
 The worst comes first: a lost host, links that move nothing, links that go a worse way than they could, slow
-ones; then what keeps RDMA from working where there are devices, and too small a /dev/shm.
+ones; then what is wrong with it beside others (`host_fitness`), what keeps RDMA from working where there are
+devices, and too small a /dev/shm.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from ...runtime.checking import LATE, HostCheck, HostFacts, LinkCheck, MeshCheck, slow_links
+from .host_fitness import judge_fitness
 
 __all__ = [
     "HostVerdict",
@@ -84,8 +86,9 @@ class SlowLink:
 Finding = tuple[str, str]
 
 
-def judge_hosts(check: MeshCheck) -> tuple[HostVerdict, ...]:
-    """In the order of the hosts."""
+def judge_hosts(check: MeshCheck, mesh: str = "") -> tuple[HostVerdict, ...]:
+    """In the order of the hosts; `mesh` tells its own processes from others'."""
+    fitness = judge_fitness(check.hosts, mesh)
     facts = {one.host: one.facts for one in check.hosts if one.facts is not None}
     gone = {one.host for one in check.hosts if one.error}
     slow = _slow(check)
@@ -100,6 +103,7 @@ def judge_hosts(check: MeshCheck) -> tuple[HostVerdict, ...]:
             findings += _failed(links)
             findings += _worse_ways(links, facts)
             findings += _slow_ones(one.host, blamed)
+        findings += fitness[one.host]
         if own is not None:
             findings += _rdma(own)
             findings += _shared_memory(own)

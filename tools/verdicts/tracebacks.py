@@ -278,7 +278,11 @@ def _fatal(lines: Sequence[str], workspace: str) -> PythonFailure | None:
         if not found or name:
             continue
         frames: list[tuple[Frame, str]] = []
-        for line in lines[at + 1 : at + 200]:
+        dump = lines[at + 1 : at + 400]
+        current = next((here for here, line in enumerate(dump) if line.startswith("Current thread")), None)
+        if current is None:  # a thread that is not Python's had it: the main one comes last
+            current = max((here for here, line in enumerate(dump) if line.startswith("Thread 0x")), default=0)
+        for line in dump[current:]:
             if frame := _DUMP_FRAME.match(line):
                 frames.append((Frame(frame[3], frame[1], int(frame[2])), ""))
             elif frames:

@@ -1,0 +1,189 @@
+"""What ranks that have failed died of."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from milkweed.runtime.evidence import Disk, Fault, HostEvidence, KernelLine, Listener, Memory
+from milkweed.runtime.records import Frame, ThreadStack
+
+from .building import case, cause, raised, rank, told
+
+MIB = 1 << 20
+LOST = raised("torch.distributed.DistBackendError: Connection closed by peer [127.0.0.1]:4711")
+
+
+@pytest.mark.parametrize(
+    ("exception", "kind"),
+    [
+        ("ModuleNotFoundError: No module named 'sentencepiece'", "missing_module"),
+        ("RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed. ", "worker_killed"),
+        ("RuntimeError: DataLoader worker (pid(s) 12, 13) exited unexpectedly", "worker_killed"),
+        (
+            "concurrent.futures.process.BrokenProcessPool: A process was terminated abruptly",
+            "worker_killed",
+        ),
+        (
+            (
+                "RuntimeError: DataLoader worker (pid 4242) is killed by signal: Bus error. It is possible"
+                " that dataloader's workers are out of shared memory."
+            ),
+            "shm_full",
+        ),
+        (
+            "OSError: [Errno 28] No space left on device: '/dev/shm/torch_12_34'",
+            "shm_full",
+        ),
+        ("OSError: [Errno 28] No space left on device: 'checkpoints/step-40.pt'", "disk_full"),
+        ("OSError: [Errno 98] Address already in use", "port_in_use"),
+        (
+            (
+                "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a"
+                " total capacity of 79.25 GiB of which 1.20 GiB is free."
+            ),
+            "device_memory",
+        ),
+        ("torch.OutOfMemoryError: HIP out of memory. Tried to allocate 2.00 GiB.", "device_memory"),
+        ("MemoryError", "out_of_memory"),
+        (
+            (
+                "RuntimeError: [enforce fail at alloc_cpu.cpp:117] err == 0. DefaultCPUAllocator: can't"
+                " allocate memory: you tried to allocate 4000000000000 bytes."
+            ),
+            "out_of_memory",
+        ),
+        ("FloatingPointError: loss is nan at step 12", "nan_loss"),
+        ("KeyError: 'label'", "exception"),
+        ("ValueError: finance department not found", "exception"),
+        pytest.param(
+            "ImportError: cannot import name 'inf' from 'shapes'",
+            "exception",
+        ),
+    ],
+)
+def test_an_exception_is_told_by_its_words(exception: str, kind: str) -> None:
+    assert cause(rank(0, text=raised(exception), code=1), rank(1, text=LOST, code=1)) == (kind, (0,))
+
+
+def test_the_first_failure_counts_also_where_its_consequence_ends_first() -> None:
+    lost = rank(0, text=LOST, code=1, ended_at=9.0)
+    found = told(lost, rank(1, text=raised("KeyError: 'label'", "data.py:7 load"), code=1, ended_at=9.2))
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == ("exception", (1,))
+    assert "KeyError: 'label'" in found.cause.summary
+    assert "data.py:7" in found.cause.summary
+    assert "rank 0 failed after it" in found.cause.summary
+
+
+def test_ranks_that_raise_the_same_are_told_together() -> None:
+    ranks = [rank(n, text=raised("KeyError: 'label'"), code=1) for n in range(3)]
+    assert cause(*ranks) == ("exception", (0, 1, 2))
+
+
+def test_a_module_that_one_host_lacks() -> None:
+    lacking = [
+        rank(n, host=1, text=raised("ModuleNotFoundError: No module named 'rotary_ops.fast'"), code=1)
+        for n in (2, 3)
+    ]
+    having = [rank(n, host=0, text=LOST, code=1, packages={"rotary-ops": "1.2"}) for n in (0, 1)]
+    found = told(*having, *lacking).cause
+    assert found is not None
+    assert found.ranks == (2, 3)
+    assert "on host 1 only" in found.summary
+    assert any("rotary_ops 1.2 on host 0" in line for line in found.evidence)
+
+
+def test_a_rank_that_milkweed_ended_has_not_failed() -> None:
+    peer = rank(0, text=raised("KeyboardInterrupt"), signal=signal.SIGTERM, ended_by="peer_failed")
+    assert cause(peer, rank(1, text=raised("KeyError: 1"), code=1)) == ("exception", (1,))
+    assert cause(rank(0, signal=signal.SIGKILL, ended_by="cancelled")) == ("", ())
+
+
+@pytest.mark.parametrize(
+    "ended",
+    [
+        {"signal": signal.SIGSEGV},
+        {"signal": signal.SIGFPE},
+        pytest.param(
+            {"code": 128 + signal.SIGSEGV},
+        ),
+    ],
+)
+def test_a_signal_of_the_processor_is_a_fault_in_native_code(ended: dict[str, int]) -> None:
+    assert cause(rank(0, text=LOST, code=1), rank(1, **ended)) == ("segfault", (1,))  # type: ignore[arg-type]
+
+
+def test_the_thread_that_had_the_fault_is_told_by_the_users_frame() -> None:
+    site = "/venv/lib/python3.11/site-packages/fastops/__init__.py"
+    faulting = ThreadStack(
+        "0x2", (Frame("copy_rows", site, 9), Frame("collate", "/project/data.py", 31)), active=True
+    )
+    main = ThreadStack("MainThread", (Frame("train", "/project/train.py", 5),), main=True)
+    fault = Fault("Segmentation fault", (main, faulting))
+    found = told(rank(0, signal=signal.SIGSEGV, faults=(fault,))).cause
+    assert found is not None
+    assert "data.py:31" in found.summary
+
+
+def test_a_kill_is_for_memory_only_where_the_kernel_says_so() -> None:
+    assert cause(rank(0, signal=signal.SIGKILL)) == ("killed", (0,))
+    assert cause(rank(0, signal=signal.SIGKILL, oom_kills=1)) == ("out_of_memory", (0,))
+    line = KernelLine(5.0, "Out of memory: Killed process 100 (python) total-vm:9000000kB")
+    assert cause(rank(0, signal=signal.SIGKILL), hosts=[HostEvidence(0, kernel=(line,))]) == (
+        "out_of_memory",
+        (0,),
+    )
+
+
+def test_the_limit_that_was_met_is_that_of_the_cgroup_or_of_the_machine() -> None:
+    killed = rank(0, signal=signal.SIGKILL, oom_kills=1)
+    group = Memory(64 << 30, 30 << 30, limit=700 * MIB, used=690 * MIB, group_kills=1)
+    found = told(killed, hosts=[HostEvidence(0, memory=group)]).cause
+    assert found is not None
+    assert "limit (700 MiB)" in found.summary
+    machine = Memory(64 << 30, 1 << 30, machine_kills=1)
+    found = told(killed, hosts=[HostEvidence(0, memory=machine)]).cause
+    assert found is not None
+    assert "its host's memory" in found.summary
+
+
+def test_a_bus_error_is_of_shared_memory() -> None:
+    full = HostEvidence(0, disks=(Disk("/dev/shm", 64 * MIB, 0),))
+    assert cause(rank(0, signal=signal.SIGBUS), hosts=[full]) == ("shm_full", (0,))
+    assert cause(rank(0, signal=signal.SIGBUS)) == ("shm_full", (0,))
+
+
+def test_who_holds_a_port_is_told() -> None:
+    text = raised("OSError: [Errno 98] Address already in use (port: 29500)")
+    host = HostEvidence(0, listeners=(Listener(29500, "*", 77, "python serve.py"),))
+    found = told(rank(0, text=text, code=1), hosts=[host]).cause
+    assert found is not None
+    assert "29500" in found.summary
+    assert any("77" in line and "serve.py" in line for line in found.evidence)
+
+
+def test_a_full_disk_is_named_with_what_it_has_left() -> None:
+    text = raised("OSError: [Errno 28] No space left on device")
+    disks = (Disk("/project/checkpoints", 6 * MIB, 0), Disk("/tmp", 900 * MIB, 800 * MIB))
+    found = told(rank(0, text=text, code=1), hosts=[HostEvidence(0, disks=disks)]).cause
+    assert found is not None
+    assert found.kind == "disk_full"
+    assert any("/project/checkpoints: 0 MiB free of 6" in line for line in found.evidence)
+    assert not any("/tmp" in line for line in found.evidence)
+
+
+def test_a_run_that_ended_well_has_died_of_nothing() -> None:
+    text = "error: 0\nretrying after ConnectionResetError\nnan_to_num is fine\n" + raised("KeyError: 1")
+    assert cause(rank(0, text=text, code=0), rank(1, text=text, code=0)) == ("", ())
+
+
+def test_the_mend_of_a_mesh_is_the_next_step() -> None:
+    run = case(
+        rank(0, text=raised("ModuleNotFoundError: No module named 'tokens'"), code=1),
+        mend=lambda words: f"mend {words}",
+    )
+    found = told(*run.ranks, mend=run.mend).cause
+    assert found is not None
+    assert found.next == "mend No module named 'tokens'"

@@ -1,0 +1,214 @@
+"""Ranks that wait: for whom, and in what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from milkweed.runtime.evidence import Flight
+
+from .building import (
+    ALL_REDUCE,
+    BACKWARD,
+    BARRIER,
+    BROADCAST,
+    QUEUE_GET,
+    case,
+    cause,
+    flight,
+    process,
+    raised,
+    rank,
+    thread,
+    told,
+)
+
+SOURCE = {
+    "train.py": """\
+def main():
+    for batch in loader:
+        loss = step(batch)
+        all_reduce(loss)
+    save()
+    time.sleep(3600)
+    queue.get()
+    libc.pause()
+"""
+}
+INSIDE = ["train.py:4 main", ALL_REDUCE]
+THREE = flight("all_reduce", "all_reduce", "all_reduce", done=False)
+TWO = flight("all_reduce", "all_reduce")
+
+
+def waiting(*numbers: int, ops: Flight = THREE) -> list[Any]:
+    return [rank(number, stack=INSIDE, ops=ops) for number in numbers]
+
+
+def hung(*ranks: Any, **more: Any) -> tuple[str, tuple[int, ...]]:
+    return cause(*ranks, source=SOURCE, **more)
+
+
+def test_a_rank_that_left_the_loop_and_does_something_else() -> None:
+    left = rank(3, stack=["train.py:5 main", "train.py:60 save"], ops=TWO)
+    found = told(*waiting(0, 1, 2), left, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("left_early", (3,))
+    assert "ranks 0-2 still wait in all_reduce" in found.summary
+    assert "collectives begun: rank 3: 2, ranks 0-2: 3" in found.evidence
+
+
+def test_a_rank_that_left_into_another_collective_left_early_too() -> None:
+    left = rank(
+        3, stack=["train.py:5 main", BARRIER], ops=flight("all_reduce", "all_reduce", "barrier", done=False)
+    )
+    found = told(*waiting(0, 1, 2), left, source=SOURCE)
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == ("left_early", (3,))
+    assert found.other is not None
+    assert found.other.kind == "collective_mismatch"
+
+
+def test_a_rank_that_ended_well_while_others_wait() -> None:
+    assert hung(*waiting(0, 1), rank(2, code=0, text="done\n")) == ("left_early", (2,))
+    lost = rank(0, code=1, text=raised("RuntimeError: Connection closed by peer"))
+    assert hung(lost, rank(1, code=0)) == ("left_early", (1,))
+
+
+def test_a_rank_that_ended_well_while_another_raised_is_not_the_cause() -> None:
+    kind, ranks = hung(rank(0, code=0), rank(1, code=1, text=raised("KeyError: 1")))
+    assert (kind, ranks) == ("exception", (1,))
+
+
+def test_different_collectives_at_one_number() -> None:
+    other = rank(
+        0,
+        stack=["train.py:3 main", BROADCAST],
+        ops=flight("all_reduce", "all_reduce", "broadcast", done=False),
+    )
+    assert hung(other, *waiting(1, 2, 3)) == ("collective_mismatch", (0,))
+
+
+def test_different_collectives_by_the_stacks_alone() -> None:
+    other = rank(0, stack=["train.py:3 main", BROADCAST])
+    assert hung(other, *waiting(1, 2, 3, ops=Flight())) == ("collective_mismatch", (0,))
+
+
+def test_the_same_collective_with_other_shapes() -> None:
+    small = rank(0, stack=INSIDE, ops=flight("all_reduce 4", done=False))
+    others = waiting(1, 2, ops=flight("all_reduce 8", done=False))
+    assert hung(small, *others) == ("shape_mismatch", (0,))
+
+
+def test_a_run_that_gets_on_is_in_no_hang() -> None:
+    left = rank(1, stack=["train.py:5 main"], ops=TWO)
+    moves = rank(0, stack=INSIDE, ops=TWO, ops_then=THREE)
+    assert hung(moves, left) == ("", ())
+    writes = rank(0, stack=INSIDE, grows=20)
+    assert hung(writes, rank(1, stack=["train.py:7 main", QUEUE_GET])) == ("", ())
+
+
+@pytest.mark.parametrize("state", ["T", "t"])
+def test_a_stopped_rank_is_the_cause_whatever_it_is_in(state: str) -> None:
+    for stack in (INSIDE, ["train.py:7 main", QUEUE_GET], ["train.py:8 main"]):
+        found = told(*waiting(0, 1), rank(2, stack=stack, os_state=state), source=SOURCE).cause
+        assert found is not None
+        assert (found.kind, found.ranks) == ("stopped", (2,))
+        assert "kill -CONT 102" in found.next
+
+
+def test_a_rank_in_a_queue_is_told_with_its_threads_and_children() -> None:
+    stuck = rank(
+        1,
+        stack=["train.py:3 main", QUEUE_GET],
+        ops=TWO,
+        threads=[thread(["data.py:9 produce"], name="producer")],
+        children=[process(1, ["data.py:40 fetch"], child_of=1)],
+    )
+    found = told(*waiting(0, 2), stuck, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("waiting_in_python", (1,))
+    assert "Queue.get" in found.summary
+    assert "its child 1001 at data.py:40 fetch" in found.evidence
+    assert "its thread producer at data.py:9 produce" in found.evidence
+
+
+def test_native_code_that_lets_the_gil_go_or_holds_it() -> None:
+    free = rank(1, stack=["train.py:3 main"], ops=TWO)
+    assert hung(*waiting(0), free) == ("stuck_in_c", (1,))
+    held = rank(1, stack=["train.py:3 main"], ops=TWO, gil=True)
+    assert hung(*waiting(0), held) == ("gil_held", (1,))
+    busy = rank(1, stack=["train.py:3 main"], ops=TWO, gil=True, cpu=1.0)
+    assert hung(*waiting(0), busy) == ("gil_held", (1,))
+
+
+def test_the_gil_that_moves_on_is_not_held() -> None:
+    computing = rank(1, stack=["train.py:3 main"], then=["train.py:7 main"], ops=TWO, gil=True, cpu=1.0)
+    kind, _ = hung(*waiting(0), computing)
+    assert kind != "gil_held"
+
+
+def test_a_rank_that_sleeps_waits_in_python() -> None:
+    kind, ranks = hung(
+        *waiting(0), rank(1, stack=["train.py:6 main"], ops=flight("all_reduce", "all_reduce"))
+    )
+    assert ranks == (1,)
+    assert kind in ("waiting_in_python", "left_early")
+
+
+def test_backward_is_a_collective_once_it_has_begun_one() -> None:
+    begun = flight("all_reduce", done=False)
+    inside = [rank(n, stack=["train.py:3 main", BACKWARD], ops=begun) for n in (0, 1)]
+    found = told(*inside, rank(2, stack=["train.py:8 main"]), source=SOURCE).cause
+    assert found is not None
+    assert found.ranks == (2,)
+    assert "all_reduce (backward)" in found.summary
+
+
+def test_a_straggler_is_told_while_all_get_on() -> None:
+    many, more = ("all_reduce",) * 10, ("all_reduce",) * 11
+    ranks = [
+        rank(
+            n, stack=INSIDE, ops=flight(*many, lag=0.6 * (n == 1)), ops_then=flight(*more, lag=0.6 * (n == 1))
+        )
+        for n in range(3)
+    ]
+    found = told(*ranks, source=SOURCE)
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == ("straggler", (1,))
+    assert found.progress
+
+
+def test_a_timeout_that_is_shorter_than_the_work_of_another_rank() -> None:
+    timed = rank(
+        0, code=1, text=raised("RuntimeError: [gloo] Timed out waiting 2000ms for recv operation to complete")
+    )
+    late = rank(1, stack=["train.py:3 main", "eval.py:9 evaluate"], signal=15, ended_by="peer_failed")
+    found = told(timed, late, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("timeout_order", (1,))
+    assert "after 2 s" in found.summary
+    assert "eval.py:9 evaluate" in found.summary
+
+
+def test_a_script_that_is_over_and_waits_for_its_children() -> None:
+    at_exit = [
+        "/usr/lib/python3.11/multiprocessing/util.py:357 _exit_function",
+        "/usr/lib/python3.11/multiprocessing/process.py:149 join",
+    ]
+    over = rank(0, stack=at_exit, children=[process(0, ["eval.py:3 forever"], child_of=0)])
+    found = told(over, rank(1, code=0), source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("left_children", (0,))
+    assert "its child 1000 at eval.py:3 forever" in found.evidence
+
+
+def test_what_a_run_left_behind_is_told_where_there_is_nothing_worse() -> None:
+    assert cause(rank(0, code=0), notes=("2 processes were ended",)) == ("left_children", ())
+    failed = rank(0, code=1, text=raised("KeyError: 1"))
+    assert cause(failed, notes=("2 processes were ended",))[0] == "exception"
+
+
+def test_all_ranks_at_one_place_are_nobodys_fault() -> None:
+    assert case(*waiting(0, 1)).waiting
+    assert hung(*waiting(0, 1)) == ("", ())

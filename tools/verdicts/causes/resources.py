@@ -1,0 +1,149 @@
+"""Rules for failures for want of something: memory, shared memory, room on a disk, a worker. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from .case import RankCase, RunCase, names, numbers
+from .finding import Finding
+from .said import MB, alike, faults, memory_words, said, words_of
+
+__all__ = ["find_shortages", "shared_full"]
+
+_UNWRITTEN = re.compile(
+    r"unexpected pos \d+ vs \d+|PytorchStreamWriter failed|iostream error|file write failed|short write"
+)
+_FULL = re.compile(r"No space left on device|\[Errno 28\]|Disk quota exceeded|ENOSPC")
+_SHARED = re.compile(r"/dev/shm|shared memory|shm|torch_\d+_\d+")
+_BUS = re.compile(r"[Bb]us error|SIGBUS")
+_DEVICE_MEMORY = re.compile(
+    r"(?:CUDA|HIP)(?: error:)? out of memory|OutOfMemoryError|(?:CUDA|hip)\w*[Ee]rror\w*OutOfMemory"
+)
+_HOST_MEMORY = re.compile(
+    r"\bMemoryError\b|can't allocate memory|Cannot allocate memory|std::bad_alloc|not enough memory"
+)
+_WORKER = re.compile(
+    r"DataLoader worker \(pid\(?s?\)? ?([\d, ]+)\) (?:is killed by signal: (\w[\w ]*)|exited unexpectedly)"
+)
+_POOL = re.compile(r"BrokenProcessPool|terminated abruptly")
+
+
+def find_shortages(case: RunCase) -> Iterator[Finding]:
+    """What the first failure ran out of, by its words."""
+    first = case.first_failure
+    if first is not None:
+        words = words_of(first)
+        yield from _of_workers(case, first, words)
+        yield from _of_disks(case, first, words)
+        yield from _of_memory(case, first, words)
+
+
+def _of_workers(case: RunCase, first: RankCase, words: str) -> Iterator[Finding]:
+    if found := _WORKER.search(words):
+        yield _worker(case, first, found)
+    elif _POOL.search(words):
+        ranks = alike(case, _POOL)
+        summary = f"A worker process of {names(ranks)} was killed."
+        yield Finding("worker_killed", 88, summary, numbers(ranks), said(first))
+    elif _BUS.search(words) and _SHARED.search(words):
+        yield shared_full(case, first)
+
+
+def _of_disks(case: RunCase, first: RankCase, words: str) -> Iterator[Finding]:
+    mend = case.mend(str(first.failure) if first.failure is not None else words[-600:])
+    if _FULL.search(words):
+        is_shared = _SHARED.search(words) is not None
+        yield shared_full(case, first) if is_shared else _disk_full(case, first, mend)
+    elif _UNWRITTEN.search(words) or _FULL.search(first.text[-3000:]):
+        yield _disk_perhaps_full(case, first, mend)
+
+
+def _of_memory(case: RunCase, first: RankCase, words: str) -> Iterator[Finding]:
+    if _DEVICE_MEMORY.search(words):
+        ranks = alike(case, _DEVICE_MEMORY)
+        yield Finding(
+            "device_memory",
+            95,
+            f"{names(ranks).capitalize()} ran out of device memory.",
+            numbers(ranks),
+            said(first),
+            "A smaller batch or activation checkpointing; mesh_status tells who else uses the device.",
+        )
+    elif _HOST_MEMORY.search(words):
+        ranks = alike(case, _HOST_MEMORY)
+        yield Finding(
+            "out_of_memory",
+            90,
+            f"{names(ranks).capitalize()} could not get memory of its host.",
+            numbers(ranks),
+            (*said(first), *memory_words(case, first)),
+            "Load or hold less per rank, or use fewer ranks a host.",
+        )
+
+
+def _worker(case: RunCase, first: RankCase, found: re.Match[str]) -> Finding:
+    how = found[2] or ""
+    if _BUS.search(how) or (_BUS.search(words_of(first)) and "shared memory" in words_of(first)):
+        return shared_full(case, first)
+    ranks = alike(case, _WORKER)
+    killed = f" by {how}" if how else ""
+    kills = sum(one.exit.oom_kills for one in ranks if one.exit is not None)
+    memory = ("the kernel's oom_kill counter rose",) if kills else ()
+    return Finding(
+        "worker_killed",
+        93,
+        f"A DataLoader worker of {names(ranks)} was killed{killed}.",
+        numbers(ranks),
+        (*said(first), *memory, *faults(first)),
+        "Fewer workers or a smaller prefetch if memory was short; num_workers=0 shows what the dataset"
+        " itself does.",
+    )
+
+
+def shared_full(case: RunCase, first: RankCase) -> Finding:
+    host = case.hosts.get(first.host)
+    shm = next((disk for disk in host.disks if disk.path == "/dev/shm"), None) if host is not None else None
+    room = (
+        (f"/dev/shm of its host: {shm.free // MB} of {shm.total // MB} MiB free now",)
+        if shm is not None
+        else ()
+    )
+    return Finding(
+        "shm_full",
+        92,
+        f"{names([first]).capitalize()} ran out of shared memory (/dev/shm).",
+        (first.rank,),
+        (*said(first), *room),
+        "A larger /dev/shm (docker --shm-size), fewer DataLoader workers, or"
+        " torch.multiprocessing.set_sharing_strategy('file_system').",
+    )
+
+
+def _disk_full(case: RunCase, first: RankCase, mend: str) -> Finding:
+    host = case.hosts.get(first.host)
+    full = [disk for disk in host.disks if disk.free < 0.01 * disk.total] if host is not None else []
+    tight = tuple(f"{disk.path}: {disk.free // MB} MiB free of {disk.total // MB}" for disk in full[:2])
+    ranks = alike(case, _FULL)
+    return Finding(
+        "disk_full",
+        93,
+        f"A disk of host {first.host} was full when {names(ranks)} wrote to it.",
+        numbers(ranks),
+        (*said(first), *tight),
+        mend or "Make room there, or write elsewhere.",
+    )
+
+
+def _disk_perhaps_full(case: RunCase, first: RankCase, mend: str) -> Finding:
+    """Of a failure that does not say so: torch tells of bytes it could not write, or it was said before."""
+    found = _disk_full(case, first, mend)
+    told = next((line for line in reversed(first.text.splitlines()) if _FULL.search(line)), "")
+    sure = bool(told) or len(found.evidence) > len(said(first))
+    evidence = (
+        *found.evidence[:1],
+        *((f"it wrote: {told.strip()[:140]}",) if told else ()),
+        *found.evidence[1:],
+    )
+    return replace(found, certainty=88 if sure else 76, ranks=(first.rank,), evidence=evidence)

@@ -1,0 +1,119 @@
+"""What failed ranks have said, and what is known of their ends: for rules that read it. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from ....runtime.consequences import is_consequence
+from ....runtime.evidence import KernelLine
+from ..frames import is_library, place
+from .case import RankCase, RunCase
+
+__all__ = [
+    "FATAL",
+    "MB",
+    "alike",
+    "faults",
+    "in_ms",
+    "is_lost",
+    "is_or_are",
+    "it_or_them",
+    "kernel_lines",
+    "last_lines",
+    "memory_words",
+    "place_of_failure",
+    "said",
+    "short_place",
+    "words_of",
+]
+
+FATAL = "Fatal Python error"
+MB = 1024 * 1024
+
+
+def words_of(rank: RankCase) -> str:
+    """What a rank failed with: its exception with what it was raised from, else the end of its output."""
+    if rank.failure is not None:
+        return f"{rank.failure}\n{rank.failure.cause}\n{rank.failure.traceback}"
+    return rank.text[-1500:]
+
+
+def alike(case: RunCase, pattern: re.Pattern[str]) -> tuple[RankCase, ...]:
+    return tuple(one for one in case.ranks if one.failed and pattern.search(words_of(one)))
+
+
+def said(rank: RankCase) -> tuple[str, ...]:
+    """The exception and its place, as evidence."""
+    if rank.failure is None:
+        lines = [line for line in rank.text.splitlines() if line.strip()]
+        return (f"rank {rank.rank} wrote last: {lines[-1][:200]}",) if lines else ()
+    return (f"rank {rank.rank}: {place_of_failure(rank)}{str(rank.failure)[:240]}",)
+
+
+def place_of_failure(rank: RankCase) -> str:
+    return (
+        f"{rank.failure.file}:{rank.failure.line} " if rank.failure is not None and rank.failure.file else ""
+    )
+
+
+def faults(rank: RankCase) -> tuple[str, ...]:
+    """Where the thread was that a signal ended, as faulthandler wrote it: to its file, or to the output."""
+    if rank.failure is not None and rank.failure.exception == FATAL:
+        lines = [line.strip() for line in rank.failure.traceback.splitlines() if line.startswith("  ")]
+        return (
+            (f"{rank.failure.message}: {lines[-1]}", *(f"called from {line}" for line in lines[-2:-4:-1]))
+            if lines
+            else ()
+        )
+    for fault in rank.faults:
+        thread = next((one for one in fault.threads if one.active), None) or next(iter(fault.threads), None)
+        if thread is not None and thread.frames:
+            own = [frame for frame in thread.frames if not is_library(frame.file)]
+            words = [place(frame) for frame in (own or list(thread.frames))[:3]]
+            return (f"{fault.reason}: {words[0]}", *(f"called from {word}" for word in words[1:]))
+    return ()
+
+
+def memory_words(case: RunCase, rank: RankCase) -> tuple[str, ...]:
+    host = case.hosts.get(rank.host)
+    if host is None or host.memory is None:
+        return ()
+    memory = host.memory
+    words = f"host {rank.host}: {memory.available // MB} of {memory.total // MB} MiB available now"
+    return (words + (f", limit {memory.limit // MB} MiB" if memory.limit is not None else ""),)
+
+
+def kernel_lines(case: RunCase, rank: RankCase) -> Sequence[KernelLine]:
+    """Of its host's log."""
+    host = case.hosts.get(rank.host)
+    return host.kernel if host is not None else ()
+
+
+def is_lost(one: RankCase) -> bool:
+    failure = one.failure
+    return failure is not None and (is_consequence(str(failure)) or is_consequence(failure.cause))
+
+
+def short_place(case: RunCase, one: RankCase) -> str:
+    return case.place_of(one).partition(": ")[0]
+
+
+def last_lines(ranks: Sequence[RankCase]) -> tuple[str, ...]:
+    for one in ranks:
+        lines = [line for line in one.text.splitlines() if line.strip()]
+        if lines:
+            return (f"rank {one.rank} wrote last: {lines[-1][:120]}",)
+    return ()
+
+
+def is_or_are(ranks: Sequence[object]) -> str:
+    return "are" if len(ranks) > 1 else "is"
+
+
+def it_or_them(ranks: Sequence[object]) -> str:
+    return "them" if len(ranks) > 1 else "it"
+
+
+def in_ms(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
