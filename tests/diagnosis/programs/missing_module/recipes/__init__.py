@@ -1,0 +1,1 @@
+"""Recipes: one module each, chosen by name."""

@@ -1,0 +1,4 @@
+from .checksums import WeightChecksums
+from .logs import Logs
+
+__all__ = ["Logs", "WeightChecksums"]

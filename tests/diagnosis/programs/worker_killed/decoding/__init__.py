@@ -1,0 +1,3 @@
+from .frames import Clips
+
+__all__ = ["Clips"]
