@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .copying import Copy
+    from .doors import connect_feed, serve_feed
     from .excludes import Excluded
-    from .feed import FEED, Feed, Followers, ReadFeed, RemoteReads, RemoteSource, open_remote
+    from .feed import FEED, Feed, Followers, ReadFeed
     from .host_config import HostConfig
+    from .landing import Landings
     from .manifest import FileRef, Manifest
     from .mount_process import MountProcess, MountState, open_mount
     from .mountpoints import Holder
     from .probing import probe
-    from .sharing import Token, left_in, sees
+    from .remote import RemoteReads, RemoteSource, open_remote
     from .source import Gone, Reads, Source, Unreadable
     from .verdict import Facts, Mend, Mode, Verdict, Wanted, decide, in_the_way
     from .workspace import Workspace, open_workspace
@@ -41,6 +43,7 @@ __all__ = [
     "Gone",
     "Holder",
     "HostConfig",
+    "Landings",
     "Manifest",
     "Mend",
     "Mode",
@@ -51,34 +54,35 @@ __all__ = [
     "RemoteReads",
     "RemoteSource",
     "Source",
-    "Token",
     "Unreadable",
     "Verdict",
     "Wanted",
     "Workspace",
+    "connect_feed",
     "decide",
     "in_the_way",
-    "left_in",
     "open_mount",
     "open_remote",
     "open_workspace",
     "probe",
-    "sees",
+    "serve_feed",
 ]
 
 _HOMES = {
     ".copying": ("Copy",),
+    ".doors": (
+        "connect_feed",
+        "serve_feed",
+    ),
     ".excludes": ("Excluded",),
     ".feed": (
         "FEED",
         "Feed",
         "Followers",
         "ReadFeed",
-        "RemoteReads",
-        "RemoteSource",
-        "open_remote",
     ),
     ".host_config": ("HostConfig",),
+    ".landing": ("Landings",),
     ".manifest": (
         "FileRef",
         "Manifest",
@@ -90,10 +94,10 @@ _HOMES = {
     ),
     ".mountpoints": ("Holder",),
     ".probing": ("probe",),
-    ".sharing": (
-        "Token",
-        "left_in",
-        "sees",
+    ".remote": (
+        "RemoteReads",
+        "RemoteSource",
+        "open_remote",
     ),
     ".source": (
         "Gone",

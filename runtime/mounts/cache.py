@@ -5,12 +5,12 @@ A full disk costs speed and nothing else: what cannot be written is fetched agai
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections import OrderedDict, deque
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 
 import anyio
 import anyio.abc
@@ -18,10 +18,15 @@ import anyio.to_thread
 
 from ..errors import Unavailable
 from .cache_files import CacheFiles
+from .cache_items import Handle, Item, Piece, in_memory
+from .direct import NOWHERE, write
 from .eviction import Usage
+from .landing import LEAST_LANDED
 from .manifest import FileRef
+from .pacing import Pace
+from .packs import batches
 from .ranges import Ranges
-from .readahead import WHOLE, Stream, pieces, plan
+from .readahead import WHOLE, pieces, plan
 from .source import Bytes, Gone, Reads, Unreadable
 
 __all__ = ["ByteCache"]
@@ -29,60 +34,10 @@ __all__ = ["ByteCache"]
 logger = logging.getLogger(__name__)
 
 _MOST_HOT = 32 * 1024 * 1024
-_MOST_STORING = 64 * 1024 * 1024  # a disk that is slower than the network does not get all
 _MOST_ITEMS = 4096
-
-
-@dataclass(slots=True, eq=False)
-class _Piece:
-    """A range that is fetched, or was a moment ago: with `data` from when it is done until it is dropped."""
-
-    start: int
-    end: int
-    done: anyio.Event = field(default_factory=anyio.Event)
-    data: Bytes | None = None
-    error: Exception | None = None
-    is_settled: bool = False
-    """Written, or given up."""
-
-
-@dataclass(slots=True, eq=False)
-class _Handle:
-    """An open cache file, closed when it is neither wanted nor written to any more. The loop's."""
-
-    fd: int
-    users: int = 1
-
-    def release(self) -> None:
-        self.users -= 1
-        if not self.users:
-            os.close(self.fd)
-
-
-@dataclass(slots=True, eq=False)
-class _Item:
-    file: FileRef
-    stored: Ranges = field(default_factory=Ranges)
-    pieces: list[_Piece] = field(default_factory=list)
-    stream: Stream = field(default_factory=Stream)
-    handle: _Handle | None = None
-    losses: int = 0
-    """How often all that was stored of it was dropped."""
-    is_whole: bool = False
-
-    def gaps(self, start: int, end: int) -> list[tuple[int, int]]:
-        """What is neither stored, nor in memory, nor on its way."""
-        missing = Ranges()
-        for gap in self.stored.missing(start, end):
-            missing.add(*gap)
-        for piece in self.pieces:
-            missing.discard(piece.start, piece.end)
-        return missing.parts()
-
-    def close(self) -> None:
-        handle, self.handle = self.handle, None
-        if handle is not None:
-            handle.release()
+_MOST_HOT_PIECES = 1024
+_MOST_COOLED = 64
+_WRITES = 2
 
 
 class ByteCache:
@@ -95,16 +50,18 @@ class ByteCache:
         self, files: CacheFiles, upstream: Sequence[Reads], group: anyio.abc.TaskGroup, limit: int
     ) -> None:
         self.fetched = 0
+        self.pace = Pace()
         self.refused_by_disk = 0
         self._files = files
         self._upstream = upstream
         self._group = group
         self._usage = Usage(limit)
-        self._items: OrderedDict[int, _Item] = OrderedDict()
-        self._hot: deque[tuple[_Item, _Piece]] = deque()
+        self._items: OrderedDict[int, Item] = OrderedDict()
+        self._hot: deque[tuple[Item, Piece]] = deque()
         self._hot_bytes = 0
-        self._storing = 0
-        self._writing = anyio.Lock()
+        self._writing = anyio.Semaphore(_WRITES)
+        self._to_be_written = 0
+        self._forget_at = _MOST_ITEMS
 
     async def recall(self) -> None:
         """Counts what an earlier life left here."""
@@ -120,7 +77,7 @@ class ByteCache:
     @property
     def unwritten(self) -> int:
         """Bytes that are on their way to the disk."""
-        return self._storing
+        return self.pace.waiting
 
     def opened(self, file: FileRef) -> None:
         """A program has it open: others go before it does."""
@@ -139,7 +96,7 @@ class ByteCache:
             now, ahead = plan(item.stream, file.size, offset, end - offset)
             self._want(item, *now)
             self._want(item, *ahead)
-        mine: list[_Piece] = []  # they may be dropped from the item before this task runs again
+        mine: list[Piece] = []  # they may be dropped from the item before this task runs again
         while True:
             mine += [one for one in item.pieces if one.start < end and one.end > offset and one not in mine]
             for piece in mine:
@@ -158,7 +115,7 @@ class ByteCache:
 
     def fetch_ahead(self, files: Sequence[FileRef]) -> None:
         """Has small files fetched together; those that cannot be had are left to whoever reads them."""
-        wanted = [(self._item(file), _Piece(0, file.size)) for file in files if not self.has(file)]
+        wanted = [(self._item(file), Piece(0, file.size)) for file in files if not self.has(file)]
         for item, piece in wanted:
             item.pieces.append(piece)
         if wanted:
@@ -174,35 +131,43 @@ class ByteCache:
                 found.append(None)
         return found
 
+    def give_way(self) -> None:
+        """Frees all of the disk that it has: somebody needs the room, who cannot fetch again."""
+        self._make_room(self._usage.limit)
+
     def close(self) -> None:
         for item in self._items.values():
             item.close()
         self._items.clear()
 
-    def _item(self, file: FileRef) -> _Item:
+    def _item(self, file: FileRef) -> Item:
         item = self._items.get(file.version)
         if item is None:
-            item = self._items[file.version] = _Item(file)
+            item = self._items[file.version] = Item(file)
             if self._files.has_whole(file.version, file.size):
                 self._usage.found(file.version, file.size)
                 item.stored.add(0, file.size)
                 item.is_whole = True
-            if len(self._items) > _MOST_ITEMS:
+            if len(self._items) > self._forget_at:
                 self._forget_idle()
         self._items.move_to_end(file.version)
         return item
 
     def _forget_idle(self) -> None:
-        for version, item in tuple(self._items.items())[: _MOST_ITEMS // 4]:
-            if item.is_whole and not item.pieces:
+        """Those that lose nothing: a large one in parts has its file, which another item would cut."""
+        for version, item in tuple(self._items.items())[: _MOST_ITEMS // 2]:
+            is_nowhere = item.file.size <= WHOLE and not len(item.stored)
+            if (item.is_whole or is_nowhere) and not item.pieces:
                 item.close()
                 del self._items[version]
+        self._forget_at = max(_MOST_ITEMS, len(self._items) + _MOST_ITEMS // 4)
 
-    def _found(self, item: _Item, hot: Sequence[_Piece], start: int, end: int) -> Bytes | None:
+    def _found(self, item: Item, hot: Sequence[Piece], start: int, end: int) -> Bytes | None:
         """A range, from memory as far as that has it, else from disk; None: not all of it is here."""
         parts: list[Bytes] = []
         while start < end:
-            part = _in_memory(hot, start, end)
+            piece = in_memory(hot, start)
+            part = None if piece is None else self._of_piece(item, piece, start, end)
             if part is None:
                 stop = min(end, item.stored.end_of(start))
                 part = self._stored(item, start, stop) if stop > start else None
@@ -212,11 +177,19 @@ class ByteCache:
             start += len(part)
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _stored(self, item: _Item, start: int, end: int) -> bytes | None:
+    def _of_piece(self, item: Item, piece: Piece, start: int, end: int) -> Bytes:
+        assert piece.data is not None
+        part = memoryview(piece.data)[start - piece.start : end - piece.start]
+        piece.read += len(part)
+        self._let_go(item, piece)
+        return part
+
+    def _stored(self, item: Item, start: int, end: int) -> bytes | None:
         try:
             if item.handle is None:
-                item.handle = _Handle(self._files.open_whole(item.file.version))
-            data = os.pread(item.handle.fd, end - start, start)
+                fd, base = self._files.open_whole(item.file.version)
+                item.handle = Handle(fd, base=base)
+            data = os.pread(item.handle.fd, end - start, item.handle.base + start)
         except OSError:
             data = b""
         if item.file.size <= WHOLE:
@@ -227,27 +200,34 @@ class ByteCache:
         self._lose(item)  # somebody removed or cut it
         return None
 
-    def _want(self, item: _Item, start: int, end: int) -> None:
+    def _want(self, item: Item, start: int, end: int) -> None:
         for gap in item.gaps(start, end):
             for first, last in pieces(*gap):
-                piece = _Piece(first, last)
+                piece = Piece(first, last)
                 item.pieces.append(piece)
                 self._group.start_soon(self._fetch, item, piece)
 
-    async def _fetch(self, item: _Item, piece: _Piece) -> None:
+    async def _fetch(self, item: Item, piece: Piece) -> None:
         try:
+            await self.pace.follow()
             piece.data = await self._fetched(item.file, piece.start, piece.end - piece.start)
         except Exception as error:
-            piece.error = error
-            item.pieces.remove(piece)
+            self._failed(item, piece, error)
             return
+        except BaseException:  # the end: a reader that found neither bytes nor an error would look for ever
+            self._failed(item, piece, Gone())
+            raise
         finally:
             piece.done.set()
         self.fetched += piece.end - piece.start
         self._keep_hot(item, piece)
-        await self._store(item, piece)
+        await self._store([(item, piece)])
 
-    async def _fetch_whole(self, wanted: Sequence[tuple[_Item, _Piece]]) -> None:
+    def _failed(self, item: Item, piece: Piece, error: Exception) -> None:
+        piece.error = error
+        item.pieces.remove(piece)
+
+    async def _fetch_whole(self, wanted: Sequence[tuple[Item, Piece]]) -> None:
         files = [item.file for item, _ in wanted]
         found: list[Bytes | None] = [None] * len(files)
         for reads in self._upstream:
@@ -262,9 +242,9 @@ class ByteCache:
                 self.fetched += len(data)
                 self._keep_hot(item, piece)
             piece.done.set()
-        for item, piece in wanted:
-            if piece in item.pieces:
-                await self._store(item, piece)
+        kept = [(one, one[1].end) for one in wanted if one[1].data is not None]
+        for batch in batches(kept, self._usage.limit):
+            await self._store(batch)
 
     async def _fetched(self, file: FileRef, offset: int, length: int) -> Bytes:
         problem: Exception = Gone()
@@ -278,14 +258,25 @@ class ByteCache:
                 return data
         raise problem
 
-    def _keep_hot(self, item: _Item, piece: _Piece) -> None:
+    def _keep_hot(self, item: Item, piece: Piece) -> None:
         self._hot.append((item, piece))
         self._hot_bytes += piece.end - piece.start
 
+    def _let_go(self, item: Item, piece: Piece) -> None:
+        """Drops a large piece from memory that was read and is on disk: its memory, in use again at once, is
+        worth more than new memory. Who reads for other hosts keeps it: they are to read it in a moment.
+        """
+        length = piece.end - piece.start
+        is_over = piece.read >= length >= LEAST_LANDED and piece in item.pieces
+        if is_over and not self.pace.is_lent and item.stored.has(piece.start, piece.end):
+            self._hot.remove((item, piece))
+            self._hot_bytes -= length
+            item.pieces.remove(piece)
+
     def _cool(self) -> None:
         """Drops from memory what has been there longest, but for what has yet to be written."""
-        for _ in range(len(self._hot)):
-            if self._hot_bytes <= _MOST_HOT:
+        for _ in range(min(len(self._hot), _MOST_COOLED)):
+            if self._hot_bytes <= _MOST_HOT and len(self._hot) <= _MOST_HOT_PIECES:
                 break
             item, piece = self._hot.popleft()
             if piece.is_settled:
@@ -294,32 +285,47 @@ class ByteCache:
             else:
                 self._hot.append((item, piece))
 
-    async def _store(self, item: _Item, piece: _Piece) -> None:
-        assert piece.data is not None
-        length = piece.end - piece.start
-        self._storing += length
+    async def _store(self, stored: Sequence[tuple[Item, Piece]]) -> None:
+        """One piece; or whole small files, in a pack of theirs."""
+        length = sum(piece.end - piece.start for _, piece in stored)
+        is_to_be = self.pace.began(length)
         if length > self._usage.limit:
             self._refuse(length, "it is larger than the cache may be")
-        elif self._storing > _MOST_STORING:
+        elif not is_to_be:
             self._refuse(length, "the disk is slower than the network")
         else:
             try:
-                async with self._writing:  # one by one: the room that is made for a piece is its own
-                    self._make_room(length)
-                    if await self._written(item, piece.start, piece.data):
-                        self._count(item, piece)
+                async with self._writing:
+                    await self._write(stored, length)
             except OSError as error:
                 self._refuse(length, error.strerror or str(error))
-        self._storing -= length
-        piece.is_settled = True
-        self._cool()
+        self.pace.ended(length)
+        for item, piece in stored:
+            piece.is_settled = True
+            self._let_go(item, piece)
+            self._cool()
+
+    async def _write(self, stored: Sequence[tuple[Item, Piece]], length: int) -> None:
+        """With room of its own, which those that are written at the same time have besides.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self._to_be_written += length
+        try:
+            self._make_room(self._to_be_written)
+            if self._files.lacking(self._to_be_written) > 0:
+                raise OSError(errno.ENOSPC, "its disk is nearly full")
+            await (self._written(*stored[0]) if len(stored) == 1 else self._packed(stored))
+        finally:
+            self._to_be_written -= length
 
     def _refuse(self, length: int, why: str) -> None:
         if not self.refused_by_disk:
             logger.warning("the cache does not take all (%s): what is read again is fetched again", why)
         self.refused_by_disk += length
 
-    def _count(self, item: _Item, piece: _Piece) -> None:
+    def _count(self, item: Item, piece: Piece) -> None:
         self._usage.used(item.file.version, piece.end - piece.start)
         item.stored.add(piece.start, piece.end)
         item.is_whole = len(item.stored) == item.file.size
@@ -327,32 +333,48 @@ class ByteCache:
             with suppress(OSError):
                 self._files.finish(item.file.version)
 
-    async def _written(self, item: _Item, start: int, data: Bytes) -> bool:
-        """Whether it is on disk now; False: all of the version was dropped meanwhile.
+    async def _written(self, item: Item, piece: Piece) -> None:
+        """It is on disk then, unless all of the version was dropped meanwhile.
 
         In a thread whatever its size: a disk that is behind may hold up the smallest write.
 
         Raises:
             OSError: the disk is full.
         """
-        version, losses = item.file.version, item.losses
+        assert piece.data is not None
+        version, losses, data = item.file.version, item.losses, piece.data
         if item.handle is None and len(data) == item.file.size <= WHOLE:
             await anyio.to_thread.run_sync(self._files.put, version, data)
             if item.losses != losses:
                 self._files.remove(version)
-            return item.losses == losses
-        if item.handle is None:
-            item.handle = _Handle(self._files.open_part(version))
-        handle = item.handle
-        handle.users += 1
-        try:
-            await anyio.to_thread.run_sync(_write, handle.fd, start, data)
-        finally:
-            handle.release()
-        return item.losses == losses
+        else:
+            if item.handle is None:
+                item.handle = Handle(*self._files.open_part(version))
+            handle = item.handle
+            handle.users += 1
+            try:
+                direct = NOWHERE if self.pace.is_behind else handle.direct
+                await anyio.to_thread.run_sync(write, handle.fd, direct, piece.start, data)
+            finally:
+                handle.release()
+        if item.losses == losses:
+            self._count(item, piece)
+
+    async def _packed(self, stored: Sequence[tuple[Item, Piece]]) -> None:
+        """As `_written`."""
+        losses = [item.losses for item, _ in stored]
+        contents = [(item.file.version, piece.data or b"") for item, piece in stored]
+        pack = self._files.pack()
+        await anyio.to_thread.run_sync(self._files.put_together, pack, contents)
+        self._files.packed(pack, contents)
+        for (item, piece), before in zip(stored, losses, strict=True):
+            if item.losses == before:
+                self._count(item, piece)
+            else:
+                self._files.remove(item.file.version)
 
     def _make_room(self, room: int) -> None:
-        for version in self._usage.victims(room):
+        for version in self._usage.victims(room, self._files.lacking(room)):
             item = self._items.get(version)
             if item is not None:
                 self._lose(item)
@@ -360,7 +382,7 @@ class ByteCache:
                 self._usage.removed(version)
                 self._files.remove(version)
 
-    def _lose(self, item: _Item) -> None:
+    def _lose(self, item: Item) -> None:
         """Nothing of it is on disk any more; what is in memory or on its way stays."""
         item.close()
         self._usage.removed(item.file.version)
@@ -368,17 +390,3 @@ class ByteCache:
         item.is_whole = False
         item.losses += 1
         item.stored = Ranges()
-
-
-def _in_memory(hot: Sequence[_Piece], start: int, end: int) -> Bytes | None:
-    """What is there from `start` on, of one piece."""
-    for piece in hot:
-        if piece.data is not None and piece.start <= start < piece.end:
-            return memoryview(piece.data)[start - piece.start : end - piece.start]
-    return None
-
-
-def _write(fd: int, start: int, data: Bytes) -> None:
-    done = 0
-    while done < len(data):
-        done += os.pwrite(fd, memoryview(data)[done:], start + done)

@@ -1,17 +1,25 @@
-"""Where versions lie on a host's disk: a file each, sparse while parts are missing. Blocks, briefly."""
+"""Where versions lie on a host's disk: a file each, sparse while parts are missing; small ones that came
+together in packs. Blocks, briefly.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+
+from .direct import open_direct
+from .packs import Packs
+from .source import Bytes
 
 __all__ = ["CacheFiles"]
 
 _PART = ".part"
 _BOOT = "boot"
+_PACKS = "packs"
+_LEFT_FREE = 1024**3
 
 
 class CacheFiles:
@@ -30,16 +38,16 @@ class CacheFiles:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         boot = Path("/proc/sys/kernel/random/boot_id").read_bytes()
         mark = directory / _BOOT
-        with suppress(OSError):
-            if mark.read_bytes() == boot:
-                return
-        self._wipe()
-        mark.write_bytes(boot)
+        if not mark.exists() or mark.read_bytes() != boot:
+            self._wipe()
+            mark.write_bytes(boot)
+        self._packs = Packs(str(directory / _PACKS))
 
     def whole(self) -> Iterator[tuple[int, int]]:
         """Versions that an earlier life left, with their sizes; its unfinished ones are removed."""
+        yield from self._packs.sizes()
         for folder in self._folders():
-            for found in os.scandir(folder):
+            for found in os.scandir(folder) if os.path.basename(folder) != _PACKS else ():
                 with suppress(OSError, ValueError):
                     if found.name.endswith(_PART):
                         os.unlink(found.path)
@@ -48,23 +56,28 @@ class CacheFiles:
 
     def has_whole(self, version: int, size: int) -> bool:
         try:
-            return os.stat(self._path(version)).st_size == size
+            return self._packs.has(version, size) or os.stat(self._path(version)).st_size == size
         except OSError:
             return False
 
-    def open_part(self, version: int) -> int:
-        """
+    def open_part(self, version: int) -> tuple[int, int]:
+        """A new file, open twice: as `direct.write` takes it.
+
         Raises:
             OSError: it cannot be made: the disk is full, most likely.
         """
-        return self._open(f"{self._path(version)}{_PART}", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
+        path = f"{self._path(version)}{_PART}"
+        return self._open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), open_direct(path)
 
-    def open_whole(self, version: int) -> int:
-        """
+    def open_whole(self, version: int) -> tuple[int, int]:
+        """A descriptor, and where the version begins in it.
+
         Raises:
             OSError: it is not there any more.
         """
-        return os.open(self._path(version), os.O_RDONLY | os.O_CLOEXEC)
+        with suppress(FileNotFoundError):
+            return self._packs.open(version)
+        return os.open(self._path(version), os.O_RDONLY | os.O_CLOEXEC), 0
 
     def finish(self, version: int) -> None:
         """What was a part is whole."""
@@ -88,7 +101,34 @@ class CacheFiles:
         finally:
             os.close(fd)
 
+    def pack(self) -> int:
+        """The number of a new pack, for `put_together` and then `packed`."""
+        return self._packs.number()
+
+    def put_together(self, pack: int, contents: Sequence[tuple[int, Bytes]]) -> None:
+        """Whole small versions in one write, in any thread.
+
+        Raises:
+            OSError: the disk is full.
+        """
+        self._packs.write(pack, contents)
+
+    def packed(self, pack: int, contents: Sequence[tuple[int, Bytes]]) -> None:
+        """They are there from now on."""
+        self._packs.add(pack, [(version, len(data)) for version, data in contents])
+
+    def lacking(self, room: int) -> int:
+        """Bytes that the disk lacks for so many more: a GiB, or a tenth of a small disk, is left to others,
+        who may need it as the cache never does. Negative: it has more.
+        """
+        disk = os.statvfs(self._directory)
+        left_free = min(_LEFT_FREE, disk.f_blocks * disk.f_frsize // 10)
+        return left_free + room - disk.f_bavail * disk.f_frsize
+
     def remove(self, version: int) -> None:
+        for left, data in self._packs.remove(version):
+            with suppress(OSError):
+                self.put(left, data)
         path = self._path(version)
         for one in (path, f"{path}{_PART}"):
             with suppress(OSError):

@@ -6,14 +6,15 @@ import os
 import re
 import stat
 import time
+from collections.abc import Sequence
 from hashlib import blake2b
 
 from .manifest import FileRef
 from .scanning import Place
-from .source import Gone, Unreadable
+from .source import Bytes, Gone, Unreadable
 from .versions import version_of
 
-__all__ = ["digest_of", "read_version", "tick_s"]
+__all__ = ["digest_of", "read_all", "read_version", "tick_s"]
 
 _FINE_TIMES = frozenset({"ext4", "xfs", "btrfs", "tmpfs"})
 _FINE_SINCE = (6, 13)
@@ -31,8 +32,11 @@ def tick_s(file_system: str, release: str) -> float:
     return 0.0 if fine and file_system in _FINE_TIMES else _COARSE_S
 
 
-def read_version(place: Place, file: FileRef, offset: int, length: int, tick: float) -> bytes:
-    """
+def read_version(
+    place: Place, file: FileRef, offset: int, length: int, tick: float, into: memoryview | None = None
+) -> Bytes:
+    """Bytes of a version, in memory of its own or in that which is given.
+
     Raises:
         Gone: the file has another version, or went.
         Unreadable: it cannot be opened or read.
@@ -48,7 +52,7 @@ def read_version(place: Place, file: FileRef, offset: int, length: int, tick: fl
         _check(place, before, file)
         if tick and abs(time.time_ns() - before.st_ctime_ns) < 2 * tick * 1e9:
             time.sleep(tick)  # what may yet be written under the same ctime is written when we read
-        data = _read(fd, offset, length)
+        data = _read(fd, offset, length, into)
         _check(place, os.fstat(fd), file)
     except OSError as error:
         raise Unreadable(error.errno or 0) from None
@@ -59,7 +63,18 @@ def read_version(place: Place, file: FileRef, offset: int, length: int, tick: fl
     return data
 
 
-def digest_of(data: bytes) -> bytes:
+def read_all(place: Place, files: Sequence[FileRef], tick: float) -> list[Bytes | None]:
+    """Small files, None for each that has another version or cannot be read."""
+    found: list[Bytes | None] = []
+    for file in files:
+        try:
+            found.append(read_version(place, file, 0, file.size, tick))
+        except (Gone, Unreadable):
+            found.append(None)
+    return found
+
+
+def digest_of(data: Bytes) -> bytes:
     return blake2b(data, digest_size=16).digest()
 
 
@@ -69,11 +84,14 @@ def _check(place: Place, found: os.stat_result, file: FileRef) -> None:
         raise Gone
 
 
-def _read(fd: int, offset: int, length: int) -> bytes:
-    data = os.pread(fd, length, offset)
-    while len(data) < length:
-        more = os.pread(fd, length - len(data), offset + len(data))
-        if not more:
-            break
-        data += more
-    return data
+def _read(fd: int, offset: int, length: int, into: memoryview | None) -> Bytes:
+    """Fewer, where the file ends before."""
+    if into is None:
+        data = os.pread(fd, length, offset)
+        if len(data) == length:
+            return data
+        into = memoryview(bytearray(length))
+    done = 0
+    while done < length and (more := os.preadv(fd, [into[done:length]], offset + done)):
+        done += more
+    return into[:done]

@@ -45,12 +45,13 @@ class Usage:
     def removed(self, version: int) -> None:
         self.total -= self._sizes.pop(version, 0)
 
-    def victims(self, room: int = 0) -> list[int]:
+    def victims(self, room: int = 0, lacking: int = 0) -> list[int]:
         """Those that must go so that `room` bytes more fit: first what no program has open, oldest first.
 
+        `lacking` is what the disk lacks for them; nothing goes for that where all that there is would not do.
         They count until they are `removed`.
         """
-        excess = self.total + room - self.limit
+        excess = max(self.total + room - self.limit, lacking if lacking <= self.total else 0)
         chosen: list[int] = []
         for wants_open in (False, True):
             for version, size in self._sizes.items():

@@ -1,39 +1,36 @@
-"""A source for other processes: an actor that serves it, and the caller's end, which is a source again."""
+"""A source for other processes: actors that serve it, or bytes alone. The callers' end is `remote`."""
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import pickle
+import sys
 from array import array
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
-from pathlib import Path
-from typing import Any, TypeVar
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import anyio
-import anyio.abc
+import anyio.to_thread
 
 from ..actor import Actor, endpoint
-from ..call import ActorRef, Session, connect
-from ..errors import MilkweedError, Unavailable
-from ..receiving import KeptMemory
-from ..tasks import background_tasks
-from .deltas import Delta
+from ..errors import MilkweedError
 from .manifest import FileRef, Manifest
-from .packing import pack_delta, pack_manifest, unpack, unpack_manifest
+from .overlay import HostCopy
+from .packing import pack_delta, pack_manifest
 from .source import Bytes, Gone, Reads, Source, Unreadable
 
-__all__ = ["FEED", "Chunk", "Feed", "Followers", "ReadFeed", "RemoteReads", "RemoteSource", "open_remote"]
+if TYPE_CHECKING:
+    from ..memory import RDMABuffer  # which comes with the first landing: it is not light
+
+__all__ = ["FEED", "MOVE_S", "Chunk", "Feed", "Followers", "Landed", "NotLanded", "ReadFeed", "land"]
 
 FEED = "feed"
 """The name of the actor on its socket."""
-_PATIENCE_S = 60.0
-_CALL_S = 30.0
-_RETRY_S = 0.05
-_RETRY_MOST_S = 1.0
-
-T = TypeVar("T")
+MOVE_S = 15.0
+"""For how many seconds a range may take into a landing: less than whoever asks waits for the answer."""
+_MEMORY = f"{__package__.rpartition('.')[0]}.memory"
 
 
 class Chunk:
@@ -48,12 +45,28 @@ class Chunk:
         return Chunk, (pickle.PickleBuffer(self.data),)
 
 
+@dataclass(frozen=True, slots=True)
+class Landed:
+    """The bytes are where the reader wanted them, by that transport; nobody writes there any more."""
+
+    transport: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotLanded:
+    """Why they could not be written there, and the bytes. A part may be there, or come yet."""
+
+    why: str
+    chunk: Chunk
+
+
 class Followers:
     """Who shows which revision."""
 
     def __init__(self) -> None:
         self.revisions: dict[str, int] = {}
         self._calls: dict[str, object] = {}
+        self._copies: dict[str, dict[HostCopy, None]] = {}
         self._heard = anyio.Event()
 
     def acknowledge(self, follower: str, revision: int) -> object:
@@ -69,6 +82,14 @@ class Followers:
         if self._calls.get(follower) is call:
             self.revisions.pop(follower, None)
             del self._calls[follower]
+
+    def kept(self, follower: str, copies: Iterable[HostCopy]) -> None:
+        """What a host had written to what the client has changed since; known before that is acknowledged."""
+        self._copies.setdefault(follower, {}).update(dict.fromkeys(copies))
+
+    def take_kept(self, follower: str) -> tuple[HostCopy, ...]:
+        """All that was not asked for yet."""
+        return tuple(self._copies.pop(follower, ()))
 
     def behind(self, revision: int, names: Iterable[str]) -> list[str]:
         return [name for name in names if self.revisions.get(name, -1) < revision]
@@ -99,6 +120,24 @@ class ReadFeed(Actor):
             return error.errno
 
     @endpoint
+    async def read_to(
+        self, path: bytes, version: int, size: int, offset: int, length: int, landing: bytes
+    ) -> Landed | NotLanded | int:
+        """A range into an RDMABuffer of the caller's, which comes pickled; a number is the errno of why not:
+        nothing was written then.
+
+        Raises:
+            Conflict: buffer_dropped, the caller does not want it any more.
+        """
+        try:
+            data = await self._reads.read(FileRef(path, version, size), offset, length)
+        except Gone:
+            return errno.ESTALE
+        except Unreadable as error:
+            return error.errno
+        return await land(data, landing)
+
+    @endpoint
     async def read_whole(self, files: list[tuple[bytes, int, int]]) -> Chunk:
         """Small files in one go: a length each (-1: cannot be had here), then all their bytes."""
         found = await self._reads.read_whole([FileRef(*file) for file in files])
@@ -124,6 +163,11 @@ class Feed(ReadFeed):
         return Chunk(self._packed[2])
 
     @endpoint
+    async def kept(self, follower: str, copies: list[tuple[bytes, bytes]]) -> None:
+        """Conflicts of a host, which the client's side has won: paths, and where the host's is now."""
+        self._followers.kept(follower, [HostCopy(*copy) for copy in copies])
+
+    @endpoint
     async def follow(self, follower: str, epoch: int, revision: int) -> Chunk:
         """Says that `follower` shows a revision, and waits for what comes after it: packed."""
         manifest = await self._source.open()
@@ -136,134 +180,25 @@ class Feed(ReadFeed):
         return await self.open() if isinstance(news, Manifest) else Chunk(pack_delta(news))
 
 
-class _Link:
-    """A session that is made again when it ends."""
-
-    def __init__(self, address: Path, role: str, peer: str, patience_s: float) -> None:
-        self._address = address
-        self._role = role
-        self._peer = peer
-        self._patience_s = patience_s
-        self._session: Session | None = None
-        self._linked = anyio.Event()
-
-    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        """Keeps the session; reports started at once."""
-        task_status.started()
-        wait_s = _RETRY_S
-        memory = KeptMemory(asyncio.get_running_loop())
-        while True:
-            try:
-                sock = await connect(self._address, self._peer)
-                session = Session(sock, role=self._role, peer=self._peer, memory=memory.take)
-                async with background_tasks() as tasks:
-                    await tasks.start(session.run)
-                    wait_s = _RETRY_S
-                    self._session = session
-                    self._linked.set()
-                    await session.closed.wait()
-            except MilkweedError:
-                pass
-            finally:
-                if self._session is not None:
-                    self._session = None
-                    self._linked = anyio.Event()
-            await anyio.sleep(wait_s)
-            wait_s = min(2 * wait_s, _RETRY_MOST_S)
-
-    async def ask(self, question: Callable[[Session], Awaitable[T]], patience_s: float | None = None) -> T:
-        """Asks whoever is there, again if it goes: what is asked may be repeated.
-
-        Raises:
-            Unavailable: nobody was there for so long.
-        """
-        patience_s = self._patience_s if patience_s is None else patience_s
-        deadline = anyio.current_time() + patience_s
-        while True:
-            with anyio.move_on_at(deadline):
-                while self._session is None:
-                    await self._linked.wait()
-            session = self._session
-            if session is None:
-                raise Unavailable(
-                    "connection_lost",
-                    f"{self._peer} was not there for {patience_s:.0f} s",
-                    "Look whether it runs, then read again.",
-                )
-            try:
-                return await question(session)
-            except Unavailable:
-                if anyio.current_time() >= deadline:
-                    raise
-                if self._session is session:  # its end is about to be noticed
-                    await anyio.sleep(_RETRY_S)
+async def _buffer(pickled: bytes) -> RDMABuffer:
+    """What was pickled elsewhere; whose package may have to be imported first."""
+    if _MEMORY not in sys.modules:  # which would hold up the loop for some 0.1 s
+        await anyio.to_thread.run_sync(import_module, _MEMORY)
+    buffer: RDMABuffer = pickle.loads(pickled)
+    return buffer
 
 
-class RemoteReads:
-    """Somebody's bytes: a `Reads`. Nobody there for `patience_s`: Unavailable."""
+async def land(data: Bytes, landing: bytes) -> Landed | NotLanded:
+    """Writes bytes into an RDMABuffer of the caller's, which comes pickled.
 
-    def __init__(self, address: Path, peer: str, patience_s: float = 0.0) -> None:
-        self._link = _Link(address, "reader", peer, patience_s)
-
-    async def run(self, *, task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED) -> None:
-        await self._link.run(task_status=task_status)
-
-    async def read(self, file: FileRef, offset: int, length: int) -> Bytes:
-        async def question(session: Session) -> Chunk | int:
-            feed: ActorRef[ReadFeed] = session.actor(FEED, ReadFeed).within(_CALL_S)
-            return await feed.call_one(ReadFeed.read, file.path, file.version, file.size, offset, length)
-
-        answer = await self._link.ask(question)
-        if isinstance(answer, Chunk):
-            return memoryview(answer.data)
-        if answer == errno.ESTALE:
-            raise Gone
-        raise Unreadable(answer)
-
-    async def read_whole(self, files: Sequence[FileRef]) -> list[Bytes | None]:
-        async def question(session: Session) -> Chunk:
-            feed: ActorRef[ReadFeed] = session.actor(FEED, ReadFeed).within(_CALL_S)
-            return await feed.call_one(ReadFeed.read_whole, [(*file,) for file in files])
-
-        data = memoryview((await self._link.ask(question)).data)
-        lengths = array("q", bytes(data[: 8 * len(files)]))
-        found: list[Bytes | None] = []
-        at = 8 * len(files)
-        for length in lengths:
-            found.append(None if length < 0 else data[at : at + length])
-            at += max(0, length)
-        return found
-
-
-class RemoteSource(RemoteReads):
-    """Somebody's source, followed under a name: a `Source`."""
-
-    def __init__(
-        self, address: Path, follower: str, *, peer: str = "the client", patience_s: float = _PATIENCE_S
-    ) -> None:
-        super().__init__(address, peer, patience_s)
-        self._follower = follower
-
-    async def open(self) -> Manifest:
-        async def question(session: Session) -> Chunk:
-            return await session.actor(FEED, Feed).within(_CALL_S).call_one(Feed.open)
-
-        return unpack_manifest((await self._link.ask(question)).data)
-
-    async def since(self, epoch: int, revision: int) -> Delta | Manifest:
-        async def question(session: Session) -> Chunk:
-            feed = session.actor(FEED, Feed).within(None)
-            return await feed.call_one(Feed.follow, self._follower, epoch, revision)
-
-        return unpack((await self._link.ask(question, float("inf"))).data)
-
-
-@asynccontextmanager
-async def open_remote(
-    address: Path, follower: str, *, patience_s: float = _PATIENCE_S
-) -> AsyncIterator[RemoteSource]:
-    """A `RemoteSource` for the length of a `with` block."""
-    source = RemoteSource(address, follower, patience_s=patience_s)
-    async with background_tasks() as tasks:
-        await tasks.start(source.run)
-        yield source
+    Raises:
+        Conflict: buffer_dropped, the caller does not want them any more.
+    """
+    try:
+        buffer = await _buffer(landing)
+        await buffer.write_from(data, timeout=MOVE_S)
+        return Landed(buffer.transport.name)
+    except (MilkweedError, OSError, ImportError) as error:
+        if isinstance(error, MilkweedError) and error.code == "buffer_dropped":
+            raise
+        return NotLanded(str(error), Chunk(data))

@@ -1,10 +1,12 @@
-"""What the kernel is answered: names and attributes from the manifest, bytes from the cache. Read-only.
+"""What the kernel is answered: names and attributes from the manifest, bytes from the cache. Read-only; what
+writes is in `writing`.
 
 Imported in the mount process alone: it needs pyfuse3.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import itertools
 import logging
@@ -21,15 +23,16 @@ from .cache import ByteCache
 from .manifest import DIRECTORY, FILE, LINK, Entry, FileRef, split
 from .neighbours import Neighbours
 from .nodes import Node, NodeTable
+from .overlay import OTHER, WRITTEN, Overlay
 from .readahead import WHOLE
 from .source import Bytes, Gone, Unreadable
 
-__all__ = ["Counters", "FileSystem"]
+__all__ = ["Counters", "FileSystem", "Opened"]
 
 logger = logging.getLogger(__name__)
 
 _FOR_EVER_S = 86_400.0
-_TYPES = {FILE: stat.S_IFREG, DIRECTORY: stat.S_IFDIR, LINK: stat.S_IFLNK}
+_TYPES = {FILE: stat.S_IFREG, DIRECTORY: stat.S_IFDIR, LINK: stat.S_IFLNK, OTHER: stat.S_IFIFO}
 _BLOCK = 128 * 1024
 _NEXT_VERSION_S = 2.0
 
@@ -50,29 +53,49 @@ class _Listing:
     names: list[bytes]
 
 
+@dataclass(slots=True)
+class Opened:
+    """A handle of a program; `file` is what was opened, None where that was the host's own."""
+
+    node: Node
+    file: FileRef | None
+
+
 class FileSystem(pyfuse3.Operations):
-    """`next_change` waits until the manifest has changed."""
+    """`next_change` waits until the manifest has changed; `on_failure` hears of reads that found nobody.
+    `on_greeted` is called when the kernel and we know each other.
+    """
 
     def __init__(
         self,
         table: NodeTable,
+        overlay: Overlay,
         cache: ByteCache,
         next_change: Callable[[], Awaitable[None]],
+        on_failure: Callable[[str], object],
     ) -> None:
         super().__init__()
         self.counters = Counters()
-        self.last_failure = ""
+        self.on_greeted: Callable[[], object] = lambda: None
+        self._on_failure = on_failure
         self._table = table
+        self._overlay = overlay
         self._cache = cache
         self._next_change = next_change
         self._uid, self._gid = os.getuid(), os.getgid()
-        self._files: dict[int, FileRef] = {}
+        self._opened: dict[int, Opened] = {}
         self._listings: dict[int, _Listing] = {}
         self._handles = itertools.count(1)
         self._neighbours = Neighbours()
         self._scratch = self._new_attributes()  # read before anything else runs: one is enough
         self._absent = self._new_attributes()
         self._absent.st_ino = pyfuse3.InodeT(0)
+
+    def init(self) -> None:
+        """The kernel's first message. Our answer, which follows at once, takes the mount's read-ahead back to
+        what it was: who wants more of it sets it after that.
+        """
+        asyncio.get_running_loop().call_soon(self.on_greeted)
 
     async def lookup(
         self, parent_inode: int, name: bytes, ctx: pyfuse3.RequestContext
@@ -99,8 +122,7 @@ class FileSystem(pyfuse3.Operations):
         if node.is_gone:
             raise pyfuse3.FUSEError(errno.ESTALE)
         handle = next(self._handles)
-        names = list(self._table.manifest.directories.get(node.path, ()))
-        self._listings[handle] = _Listing(node, names)
+        self._listings[handle] = _Listing(node, [])
         return handle
 
     async def readdir(self, fh: int, start_id: int, token: pyfuse3.ReaddirToken) -> None:
@@ -108,14 +130,16 @@ class FileSystem(pyfuse3.Operations):
         directory, table = listing.node, self._table
         if directory.is_gone:
             return
-        content = table.manifest.directories.get(directory.path, {})
+        if not start_id:  # for the first time, or once more
+            listing.names = self._overlay.names(directory.path)
+        at = self._overlay.at
         attributes, reply = self._attributes, pyfuse3.readdir_reply
-        for at, name in enumerate(itertools.islice(listing.names, start_id, None), start_id + 1):
-            entry = content.get(name)
+        for number, name in enumerate(itertools.islice(listing.names, start_id, None), start_id + 1):
+            entry = at(directory.path, name)
             if entry is None:
                 continue
             node = table.told(directory, name, entry)
-            if not reply(token, name, attributes(node), at):
+            if not reply(token, name, attributes(node), number):
                 table.untold(node.number)
                 return
 
@@ -129,28 +153,45 @@ class FileSystem(pyfuse3.Operations):
         if file.size and file.size <= WHOLE:
             if not self._cache.has(file):
                 directory, name = split(file.path)
-                content = self._table.manifest.directories.get(directory, {})
+                content = self._overlay.manifest.directories.get(directory, {})
                 self._cache.fetch_ahead(self._neighbours.after(directory, name, content))
-            await self._read(file, 0, file.size, node)
-        handle = next(self._handles)
-        self._files[handle] = file
+            await self._read_whole(node, file)
         self._cache.opened(file)
-        return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(handle), keep_cache=True)
+        return self._handle(node, file)
+
+    async def _read_whole(self, node: Node, file: FileRef) -> None:
+        """It counts as open meanwhile: its name may go, and its bytes must not."""
+        node.opens += 1
+        try:
+            await self._read(file, 0, file.size, node)
+        except BaseException:
+            node.opens -= 1
+            if not node.opens:
+                self._closed(node)
+            raise
+        node.opens -= 1
 
     async def read(self, fh: int, off: int, size: int) -> Bytes:  # type: ignore[override]
         self.counters.reads += 1
-        return await self._read(self._files[fh], off, size)
+        opened = self._opened[fh]
+        if opened.file is None or opened.node.entry.version == WRITTEN:
+            return await self._read_own(opened.node, off, size)
+        return await self._read(opened.file, off, size)
 
     async def release(self, fh: int) -> None:
-        file = self._files.pop(fh, None)
-        if file is not None:
-            self._cache.closed(file)
+        opened = self._opened.pop(fh, None)
+        if opened is None:
+            return
+        if opened.file is not None:
+            self._cache.closed(opened.file)
+        opened.node.opens -= 1
+        if not opened.node.opens:
+            self._closed(opened.node)
 
     async def statfs(self, ctx: pyfuse3.RequestContext) -> pyfuse3.StatvfsData:
         data = pyfuse3.StatvfsData()
-        manifest = self._table.manifest
         data.f_bsize = data.f_frsize = 4096
-        data.f_files = len(manifest)
+        data.f_files = len(self._overlay.manifest)
         data.f_namemax = 255
         return data
 
@@ -169,8 +210,7 @@ class FileSystem(pyfuse3.Operations):
             raise pyfuse3.FUSEError(error.errno or errno.EIO) from None
         except Unavailable as error:
             self.counters.failed += 1
-            self.last_failure = str(error)
-            logger.warning("a read failed: %s", error)
+            self._on_failure(f"{os.fsdecode(file.path)} could not be read (EIO): {error.cause}")
             raise pyfuse3.FUSEError(errno.EIO) from None
 
     async def _replaced(self, node: Node) -> None:
@@ -184,6 +224,19 @@ class FileSystem(pyfuse3.Operations):
         if node is None:
             raise pyfuse3.FUSEError(errno.ESTALE)
         return node
+
+    def _handle(self, node: Node, file: FileRef | None) -> pyfuse3.FileInfo:
+        handle = next(self._handles)
+        self._opened[handle] = Opened(node, file)
+        node.opens += 1
+        return pyfuse3.FileInfo(fh=pyfuse3.FileHandleT(handle), keep_cache=True)
+
+    async def _read_own(self, node: Node, offset: int, size: int) -> Bytes:
+        """Of what the host wrote."""
+        raise pyfuse3.FUSEError(errno.EIO)
+
+    def _closed(self, node: Node) -> None:
+        """No program has it open any more."""
 
     def _attributes(self, node: Node) -> pyfuse3.EntryAttributes:
         scratch = self._scratch

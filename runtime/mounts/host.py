@@ -2,75 +2,54 @@
 
     python -m milkweed.runtime.mounts.host CONFIG    (JSON: the fields of `HostConfig`)
 
-It says on standard output, a line of JSON each, that it is `ready`, and later how it does. It ends, and
-unmounts, when its standard input ends, and when it is told to by SIGTERM.
+It says on standard output, a line of JSON each, that it is `ready`, and later how it does. It does what
+comes on its standard input, a line of JSON each, and answers. It ends, and unmounts, when its standard input
+ends, and when it is told to by SIGTERM.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-import linecache
 import logging
+import math
 import os
-import resource
-import signal
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import time
+from collections import Counter
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
+from anyio.streams.memory import MemoryObjectReceiveStream
 
-from ..call import serve
 from ..tasks import background_tasks
 from .cache import ByteCache
 from .cache_files import CacheFiles
-from .deltas import Delta, apply, difference
-from .feed import FEED, ReadFeed, RemoteReads, RemoteSource
+from .doors import serve_feed
+from .feed import FEED, ReadFeed
 from .host_config import HostConfig
+from .host_mount import HostMount
 from .invalidator import Invalidator
-from .manifest import Manifest
-from .mountpoints import clear, set_read_ahead
-from .nodes import NodeTable
+from .landing import Landings
+from .mountpoints import set_read_ahead
+from .pacing import Lent
+from .remote import RemoteReads, RemoteSource
 from .source import Reads
+from .surroundings import begin, imports_from, look_nowhere_in, make_room, say, serve_kernel, told_to_end
+
+if TYPE_CHECKING:
+    from .filesystem import FileSystem
 
 __all__ = ["main"]
 
 logger = logging.getLogger(__name__)
 
-_TASKS = 4096  # each a request that waits for bytes
 _LOOK_S = 1.0
-_READ_AHEAD_KIB = 1024
-
-
-class HostMount:
-    """A source as the kernel of this host shows it."""
-
-    def __init__(self, config: HostConfig, source: RemoteSource, manifest: Manifest) -> None:
-        self.manifest = manifest
-        self.table = NodeTable(manifest)
-        self._config = config
-        self._source = source
-        self._changed = anyio.Event()
-
-    async def next_change(self) -> None:
-        await self._changed.wait()
-
-    async def follow(self, invalidator: Invalidator) -> None:
-        """Shows each revision; to ask for the next one says that the kernel knows this one."""
-        manifest = self.manifest
-        while True:
-            news = await self._source.since(manifest.epoch, manifest.revision)
-            delta = news if isinstance(news, Delta) else difference(manifest, news)
-            invalid = self.table.changed(apply(manifest, delta))
-            manifest.epoch = delta.epoch
-            changed, self._changed = self._changed, anyio.Event()
-            changed.set()
-            await invalidator.tell(invalid)
+_IDLE_S = 0.25
+_READ_AHEAD_KIB = 512  # more makes a read in order little faster, and each fault of a mapped file dearer
 
 
 async def run(config: HostConfig) -> None:
@@ -79,116 +58,111 @@ async def run(config: HostConfig) -> None:
     use_asyncio()
     import pyfuse3
 
-    from .filesystem import FileSystem
-
     async with background_tasks() as tasks:
-        source = RemoteSource(Path(config.source), config.follower, patience_s=config.patience_s)
-        parents = [RemoteReads(Path(parent), "another host") for parent in config.parents]
-        for one in (source, *parents):
+        landings = Landings() if config.one_sided else Landings(0)
+        if config.one_sided and imports_from(config.mountpoint):
+            landings.prepare()
+        source = RemoteSource(config.source, config.follower, patience_s=config.patience_s, landings=landings)
+        parents = [RemoteReads(parent, "another host", landings=landings) for parent in config.parents]
+        remotes = [*parents, source]
+        upstream: list[Reads] = list(remotes)
+        for one in remotes:
             await tasks.start(one.run)
-        upstream: list[Reads] = [*parents, source]
         cache = ByteCache(CacheFiles(Path(config.cache)), upstream, tasks, config.cache_bytes)
         tasks.start_soon(cache.recall)
-        mount = HostMount(config, source, await source.open())
-        file_system = FileSystem(mount.table, cache, mount.next_change)
-        options = {"ro", "default_permissions", f"fsname={config.name}", "subtype=milkweed"}
-        if config.allow_other:
-            options.add("allow_other")
+        mount = HostMount(source, await source.open(), cache, config.overlay)
+        file_system = _file_system(mount, cache)
+        file_system.on_greeted = partial(set_read_ahead, Path(config.mountpoint), _READ_AHEAD_KIB)
         look_nowhere_in(config.mountpoint)
         make_room(Path(config.mountpoint))
-        pyfuse3.init(file_system, config.mountpoint, options)
-        set_read_ahead(Path(config.mountpoint), _READ_AHEAD_KIB)
+        pyfuse3.init(file_system, config.mountpoint, _options(config))
         try:
             invalidator = Invalidator(pyfuse3)
             if config.serve:
-                await tasks.start(lambda task_status: serve(
-                    Path(config.serve), {FEED: ReadFeed(cache)}, role="host", task_status=task_status
+                lent = {FEED: ReadFeed(Lent(cache, cache.pace))}
+                await tasks.start(lambda task_status: serve_feed(
+                    config.serve, lent, role="host", task_status=task_status
                 ))  # fmt: skip
             tasks.start_soon(mount.follow, invalidator)
-            async with _told_to_end() as ended:
-                tasks.start_soon(_serve_kernel, ended)
-                _say("ready", revision=mount.manifest.revision, entries=len(mount.manifest))
+            send, orders = anyio.create_memory_object_stream[bytes](math.inf)
+            tasks.start_soon(_obey, orders, mount, invalidator)
+            async with told_to_end(send.send_nowait) as ended:
+                tasks.start_soon(serve_kernel, ended)
+                tasks.start_soon(_prepare, landings)
+                say("ready", revision=mount.manifest.revision, entries=len(mount.manifest))
                 while not ended.is_set():
                     with anyio.move_on_after(_LOOK_S):
                         await ended.wait()
-                    _say(
+                    say(
                         "state",
                         revision=mount.manifest.revision,
                         cached=cache.on_disk,
                         fetched=cache.fetched,
                         refused_by_disk=cache.refused_by_disk,
-                        last_failure=file_system.last_failure,
+                        moved=dict(sum((one.moved for one in remotes), Counter())),
+                        in_messages="; ".join(sorted({one.in_messages for one in remotes} - {""})),
                         **asdict(file_system.counters),
                     )
             invalidator.close()
         finally:
             cache.close()
+            mount.close()
             pyfuse3.close(unmount=True)
             tasks.cancel_scope.cancel()
 
 
-def make_room(mountpoint: Path) -> None:
-    """Unmounts what a dead predecessor left, as late as can be: until then it refuses, while the directory
-    below would be looked at, and empty.
+def _file_system(mount: HostMount, cache: ByteCache) -> FileSystem:
+    failures = _Failures()
+    if mount.changes is not None:
+        from .writing import WritableFileSystem
 
-    Raises:
-        Unavailable: mount_unusable, something else is mounted there.
-        OSError: the directory cannot be made.
-    """
-    clear(mountpoint)
-    mountpoint.mkdir(parents=True, exist_ok=True)
+        return WritableFileSystem(mount.table, mount.changes, cache, mount.next_change, failures.tell)
+    from .filesystem import FileSystem
 
-
-def look_nowhere_in(mountpoint: str) -> None:
-    """This process must not ask its own mount, which it alone can answer: not for modules, nor for the lines
-    that a traceback shows. Both may lie there, where the environment that runs it is part of what is shown.
-    """
-    inside = mountpoint.rstrip("/")
-    sys.path[:] = [path for path in sys.path if path and path != inside and not path.startswith(inside + "/")]
-    sys.path_importer_cache.clear()
-    linecache.updatecache = _no_lines  # type: ignore[assignment]
-    os.chdir("/")
+    return FileSystem(mount.table, mount.overlay, cache, mount.next_change, failures.tell)
 
 
-def _no_lines(_filename: str, _module_globals: object = None) -> list[str]:
-    return []
+def _options(config: HostConfig) -> set[str]:
+    options = {"default_permissions", f"fsname={config.name}", "subtype=milkweed"}
+    if not config.overlay:
+        options.add("ro")
+    if config.allow_other:
+        options.add("allow_other")
+    return options
 
 
-async def _serve_kernel(ended: anyio.Event) -> None:
-    """Returns when it was unmounted, by whomever."""
-    import pyfuse3
-
-    await pyfuse3.main(1, _TASKS)
-    ended.set()
-
-
-@asynccontextmanager
-async def _told_to_end() -> AsyncIterator[anyio.Event]:
-    """Set when standard input ends, or by SIGTERM or SIGINT."""
-    loop, ended = asyncio.get_running_loop(), anyio.Event()
-
-    def heard() -> None:
-        if not os.read(0, 4096):
-            loop.remove_reader(0)
-            ended.set()
-
-    os.set_blocking(0, False)
-    loop.add_reader(0, heard)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    yield ended
-    loop.remove_reader(0)
+async def _obey(orders: MemoryObjectReceiveStream[bytes], mount: HostMount, invalidator: Invalidator) -> None:
+    """Does what comes on standard input, a line of JSON each, one by one, and answers."""
+    async for line in orders:
+        order = json.loads(line)
+        try:
+            discarded = await mount.discard([os.fsencode(path) for path in order["keep"]], invalidator)
+            say("answer", id=order["id"], **discarded._asdict())
+        except OSError as error:
+            say("answer", id=order["id"], error=str(error))
 
 
-def _say(what: str, **more: Any) -> None:
-    with suppress(OSError):  # nobody listens any more: the end of standard input tells
-        os.write(1, json.dumps({"event": what, **more}).encode() + b"\n")
+class _Failures:
+    """Reads that failed, said before whoever read is told; not more than one a second."""
+
+    def __init__(self) -> None:
+        self._said = -_LOOK_S
+
+    def tell(self, why: str) -> None:
+        logger.warning("a read failed: %s", why)
+        now = time.monotonic()
+        if now - self._said >= _LOOK_S:
+            self._said = now
+            say("read_failed", why=why)
+
+
+async def _prepare(landings: Landings) -> None:
+    await anyio.sleep(_IDLE_S)  # who waited for the mount is to have all of this process
+    landings.begin()
 
 
 def main(arguments: list[str]) -> None:
-    logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(name)s: %(message)s")
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    begin()
     anyio.run(run, HostConfig.from_json(arguments[0]))
 
 

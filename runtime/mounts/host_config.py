@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from typing import ClassVar
 
 __all__ = ["HostConfig"]
 
 
 @dataclass(frozen=True, slots=True)
 class HostConfig:
-    """`source` is the socket of a `Feed`; `parents` are those of hosts that are asked for bytes first;
-    `serve` is where this host offers its own to others, empty for nowhere. Sizes are bytes.
+    """`source` is where a `Feed` is; `parents` are hosts that are asked for bytes first; `serve` is where
+    this host offers its own to others, empty for nowhere: all are addresses of `doors`. Sizes are bytes.
+    Without `one_sided` all bytes come in messages. What programs write lies in the directory `overlay`;
+    without one they cannot.
     """
+
+    module: ClassVar[str] = f"{__package__}.host"
+    mend: ClassVar[str] = "Take workspace_mode='copy', or mend what doctor says of mounts."
 
     mountpoint: str
     source: str
@@ -24,6 +30,11 @@ class HostConfig:
     name: str = "milkweed"
     allow_other: bool = False
     patience_s: float = 60.0
+    one_sided: bool = True
+    overlay: str = ""
+
+    def at(self, mountpoint: str) -> HostConfig:
+        return replace(self, mountpoint=mountpoint)
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
-import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Protocol
 
 import anyio
-import anyio.abc
 import anyio.to_thread
 
+from ..agent.children import Children, open_children
 from ..errors import MilkweedError, Unavailable
 from ..records import Exit
 from ..supervision import Escalate, Failure, Hands, Restart, Supervisor
 from ..tasks import background_tasks
 from . import mountpoints
-from .host_config import HostConfig
 from .mountpoints import Holder
+from .quiet import looking_out
+from .talking_child import TalkingChild, start
+from .upper import Usage
 
-__all__ = ["MountProcess", "MountState", "judge", "open_mount"]
+__all__ = ["MountConfig", "MountProcess", "MountState", "judge", "open_mount"]
 
 _MOUNT = "mount"
 _POLICY = Restart(max_restarts=20, window_s=60.0, backoff_s=0.02, backoff_max_s=2.0)
@@ -37,6 +39,21 @@ _GRACE_S = 2.0
 _KEPT_OUTPUT = 4096
 
 Health = Literal["ok", "silent", "hung"]
+
+
+class MountConfig(Protocol):
+    """What a mount process is started with: `module` is run with it, as JSON."""
+
+    module: ClassVar[str]
+    mend: ClassVar[str]
+    """What helps where it cannot be mounted."""
+
+    @property
+    def mountpoint(self) -> str: ...
+
+    def at(self, mountpoint: str) -> MountConfig: ...
+
+    def to_json(self) -> str: ...
 
 
 def judge(heard: float, now: float) -> Health:
@@ -67,14 +84,38 @@ class MountProcess:
     that was given up: nobody is to take the empty directory below for the tree.
     """
 
-    def __init__(self, config: HostConfig, *, policy: Restart = _POLICY) -> None:
-        self.config = config
+    def __init__(
+        self,
+        config: MountConfig,
+        children: Children,
+        *,
+        policy: Restart = _POLICY,
+        on_read_failed: Callable[[str], object] = lambda _: None,
+        on_lost: Callable[[str], object] = lambda _: None,
+        on_ready: Callable[[], object] = lambda: None,
+        env: Mapping[str, str] | None = None,
+        made: Sequence[Path] | None = None,
+    ) -> None:
+        """`env` is set beside this process's own variables: where other hosts reach the process.
+
+        `on_ready` is called each time that the mount is there; `on_lost` is told how it has gone. `made` are
+        directories that an earlier owner made for it, the innermost first.
+        """
+        self._path = mountpoints.resolved(Path(config.mountpoint))
+        self.config = config.at(str(self._path))
+        self._children = children
+        self._env = dict(env or {})
         self.state = MountState()
         self.held_by: list[Holder] = []
-        self._path = Path(config.mountpoint)
-        self._process: anyio.abc.Process | None = None
+        self._made = mountpoints.missing(self._path) if made is None else list(made)
+        self._on_read_failed = on_read_failed
+        self._on_lost = on_lost
+        self._on_ready = on_ready
+        self._process: TalkingChild | None = None
         self._changed = anyio.Event()
         self._ending = False
+        self._orders = 0
+        self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._supervisor = Supervisor(policy, [_MOUNT], Hands(self._live, self._end, self._given_up))
 
     async def run(self) -> None:
@@ -98,8 +139,36 @@ class MountProcess:
             raise Unavailable(
                 "mount_unusable",
                 f"{self._path} is not mounted: {self.state.problem or 'its process does not get ready'}",
-                "Take workspace_mode='copy', or mend what doctor says of mounts.",
+                self.config.mend,
             )
+
+    async def discard(self, keep: Sequence[str] = ()) -> Usage:
+        """Nothing of what programs wrote is there afterwards, but what is at or below these paths, relative
+        to the mount: how much that was.
+
+        Raises:
+            Unavailable: mount_unusable, there is no process to do it, or the disk is full.
+        """
+        self._orders += 1
+        number = self._orders
+        answer: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._answers[number] = answer
+        try:
+            if self._process is None or self.state.phase != "ready":
+                raise OSError("its process is not there")
+            self._process.tell(json.dumps({"id": number, "keep": list(keep)}).encode())
+            said = await answer
+            if "error" in said:
+                raise OSError(said["error"])
+            return Usage(said["files"], said["size"])
+        except OSError as error:
+            raise Unavailable(
+                "mount_unusable",
+                f"what was written in {self._path} is not discarded: {error}",
+                "Look at mesh_status, then try again.",
+            ) from None
+        finally:
+            del self._answers[number]
 
     async def stop(self) -> list[Holder]:
         """Unmounts, whoever uses it: who that was."""
@@ -108,6 +177,7 @@ class MountProcess:
         while not self._supervisor.state.over:
             await self._supervisor.wait_changed()
         await anyio.to_thread.run_sync(_clear_quietly, self._path)
+        mountpoints.remove_made(self._made)
         self._become("ended")
         return self.held_by
 
@@ -121,63 +191,79 @@ class MountProcess:
 
     async def _live(self, _: str, attempt: int, started: Callable[[], None]) -> Failure | None:
         self.state.restarts = attempt - 1
+        argv = [sys.executable, "-m", self.config.module, self.config.to_json()]
+        last_words = bytearray()
         try:
-            process = self._process = await anyio.open_process(
-                [sys.executable, "-m", f"{__package__}.host", self.config.to_json()],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-                cwd="/",
-                env=_environment(os.environ),
-            )
+            with start(self._children, argv, _environment({**os.environ, **self._env})) as process:
+                self._process = process
+                self.state.pid = process.child.pid
+                self.state.heard = time.monotonic()
+                with self._ended_if_it_hangs(process):
+                    async with anyio.create_task_group() as tasks:
+                        tasks.start_soon(self._hear, process, started)
+                        tasks.start_soon(_collect, process, last_words)
+                        await process.child.ended.wait()
+                        tasks.cancel_scope.cancel()
+                last_words += process.last_errors()
         except OSError as error:
             return self._failed(Exit(error=str(error)), "")
-        self.state.pid = process.pid
-        self.state.heard = time.monotonic()
-        last_words = bytearray()
-        async with process, anyio.create_task_group() as tasks:
-            tasks.start_soon(self._hear, process, started)
-            tasks.start_soon(_collect, process, last_words)
-            tasks.start_soon(self._watch, process)
-            code = await process.wait()
-            tasks.cancel_scope.cancel()
-        self._process = None
+        finally:
+            self._process = None
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_exception(OSError("its process ended"))
         if self._ending:
             return None
-        exit_ = Exit(signal=-code) if code < 0 else Exit(code=code)
-        return self._failed(exit_, last_words.decode(errors="replace"))
+        return self._failed(process.child.exit or Exit(), last_words.decode(errors="replace"))
 
     def _failed(self, exit_: Exit, words: str) -> Failure:
         lines = tuple(words.splitlines()[-20:])
         failure = Failure("proc", f"mount {self._path}", exit=exit_, at=time.time(), tail=lines)
+        was_there = self.state.phase == "ready"
         self._become("down", "; ".join(filter(None, (failure.how, lines[-1] if lines else ""))))
+        if was_there:
+            self._on_lost(self.state.problem)
         return failure
 
-    async def _hear(self, process: anyio.abc.Process, started: Callable[[], None]) -> None:
-        assert process.stdout is not None
+    async def _hear(self, process: TalkingChild, started: Callable[[], None]) -> None:
         rest = b""
-        async for data in process.stdout:
+        async for data in process.said():
             *lines, rest = (rest + data).split(b"\n")
             self.state.heard = time.monotonic()
             for line in lines:
                 with suppress(ValueError):
                     said = json.loads(line)
+                    if said["event"] == "read_failed":
+                        self._on_read_failed(said["why"])
+                        continue
+                    if said["event"] == "answer":
+                        self._answered(said)
+                        continue
                     self.state.said = said
-                    self.state.revision = said["revision"]
+                    self.state.revision = said.get("revision", 0)
                     if said["event"] == "ready":
                         started()
                         self._become("ready")
+                        self._on_ready()
 
-    async def _watch(self, process: anyio.abc.Process) -> None:
-        """Ends one that hangs. In a deadlock with the kernel SIGKILL alone has no effect."""
-        while True:
-            await anyio.sleep(_LOOK_S)
-            if self.state.health == "hung":
-                self.state.problem = f"it said nothing for {_HUNG_S:.0f} s"
-                process.kill()
-                await anyio.to_thread.run_sync(_clear_quietly, self._path)
-                return
+    def _answered(self, said: dict[str, Any]) -> None:
+        if (answer := self._answers.get(said["id"])) is not None and not answer.done():
+            answer.set_result(said)
+
+    @contextmanager
+    def _ended_if_it_hangs(self, process: TalkingChild) -> Iterator[None]:
+        """In a deadlock with the kernel SIGKILL alone has no effect: its mount is cleared by force."""
+
+        def is_hung(last: float, now: float) -> bool:
+            return judge(last, now) == "hung"
+
+        def end() -> None:
+            self.state.problem = f"it said nothing for {_HUNG_S:.0f} s"
+            process.kill()
+            _clear_quietly(self._path)
+
+        with looking_out(process.pipe, lambda: self.state.heard, is_hung, _LOOK_S, end):
+            yield
 
     async def _end(self, _: str, _attempt: int) -> None:
         self.held_by = await anyio.to_thread.run_sync(mountpoints.release, self._path)
@@ -187,14 +273,11 @@ class MountProcess:
         process = self._process
         if process is None:
             return
-        if process.stdin is not None:
-            with suppress(OSError, anyio.BrokenResourceError):
-                await process.stdin.aclose()
+        process.tell_to_end()
         with anyio.move_on_after(_GRACE_S):
-            await process.wait()
+            await process.child.ended.wait()
             return
-        with suppress(ProcessLookupError):
-            process.kill()
+        process.kill()
         await anyio.to_thread.run_sync(_clear_quietly, self._path)
 
     def _given_up(self, _: Escalate) -> None:
@@ -209,9 +292,8 @@ def _environment(env: Mapping[str, str]) -> dict[str, str]:
     return dict(env)
 
 
-async def _collect(process: anyio.abc.Process, into: bytearray) -> None:
-    assert process.stderr is not None
-    async for data in process.stderr:
+async def _collect(process: TalkingChild, into: bytearray) -> None:
+    async for data in process.errors():
         into += data
         del into[:-_KEPT_OUTPUT]
 
@@ -222,14 +304,14 @@ def _clear_quietly(path: Path) -> None:
 
 
 @asynccontextmanager
-async def open_mount(config: HostConfig) -> AsyncIterator[MountProcess]:
+async def open_mount(config: MountConfig) -> AsyncIterator[MountProcess]:
     """A mount for the length of a `with` block, ready at its start.
 
     Raises:
         Unavailable: mount_unusable.
     """
-    mount = MountProcess(config)
-    async with background_tasks() as tasks:
+    async with open_children(subreaper=False) as children, background_tasks() as tasks:
+        mount = MountProcess(config, children)
         tasks.start_soon(mount.run)
         await mount.ready()
         try:

@@ -17,20 +17,28 @@ from .. import _native
 from ..errors import Unavailable
 
 __all__ = [
+    "TYPE",
+    "Bound",
     "Holder",
     "Mounted",
+    "all_mounts",
+    "bind",
     "clear",
     "find_mounts",
     "holders",
     "is_answering",
+    "missing",
     "mounts_at",
     "release",
+    "remove_made",
+    "resolved",
     "set_read_ahead",
 ]
 
 _MOST_STACKED = 16
 _ANSWER_S = 2.0
 _MOST_HOLDERS = 16
+_MOST_LINKS = 40
 TYPE = "fuse.milkweed"
 
 
@@ -65,8 +73,13 @@ def find_mounts(mountinfo: Iterable[bytes]) -> list[Mounted]:
 def mounts_at(path: Path) -> list[Mounted]:
     """What is mounted on a directory of this process's namespace, the topmost last. Asks no file system."""
     wanted = os.path.abspath(os.fsencode(path))
+    return [one for one in all_mounts() if one.path == wanted]
+
+
+def all_mounts() -> list[Mounted]:
+    """Of this process's namespace."""
     with open("/proc/self/mountinfo", "rb") as file:
-        return [one for one in find_mounts(file) if one.path == wanted]
+        return find_mounts(file)
 
 
 async def is_answering(path: Path) -> bool:
@@ -148,14 +161,79 @@ def release(path: Path) -> list[Holder]:
     return []
 
 
+class Bound(NamedTuple):
+    """A directory that is seen at `path` too; `made` had to be made for that, the innermost first."""
+
+    path: Path
+    made: list[Path]
+
+    def undo(self) -> None:
+        """Whoever uses it."""
+        with suppress(OSError):
+            _native.umount(str(self.path), _native.MNT_DETACH)
+        remove_made(self.made)
+
+
+def bind(directory: Path, path: Path) -> Bound:
+    """
+    Raises:
+        Unavailable: mount_unusable.
+        OSError: `path` cannot be made.
+    """
+    path = resolved(path)
+    bound = Bound(path, missing(path))
+    path.mkdir(parents=True, exist_ok=True)
+    try:
+        _native.mount(str(directory), str(path), flags=_native.MS_BIND)
+    except OSError as error:
+        raise Unavailable(
+            "mount_unusable",
+            f"{directory} cannot be bound to {path}: {error.strerror}",
+            "Look whether the host may mount.",
+        ) from None
+    return bound
+
+
+def resolved(path: Path) -> Path:
+    """The path that the kernel lists a mount there by, whatever symlinks lead to it. What is mounted there
+    is not asked: it may hang.
+    """
+    for _ in range(_MOST_LINKS):
+        parent = os.path.realpath(path.absolute().parent)
+        try:
+            target = os.readlink(os.path.join(parent, path.name))
+        except OSError:
+            return Path(parent, path.name)
+        path = Path(parent, target)
+    return path
+
+
+def missing(path: Path) -> list[Path]:
+    """The directories that have to be made for it, the innermost first."""
+    return [one for one in (path, *path.parents) if not os.path.lexists(one)]
+
+
+def remove_made(directories: Iterable[Path]) -> None:
+    """Those of them that are empty."""
+    for directory in directories:
+        with suppress(OSError):
+            directory.rmdir()
+
+
 def holders(path: Path) -> list[Holder]:
-    """Processes that we may look at with a directory or a file open below a path; 16 at most."""
+    """Processes that we may look at with a directory or a file open below a path; 16 at most.
+
+    Of our mount namespace alone: what another one has at that path is another file system.
+    """
     found: list[Holder] = []
-    inside = os.fspath(path).rstrip("/")
+    ours = os.readlink("/proc/self/ns/mnt")
+    inside = os.fspath(resolved(path)).rstrip("/")
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit() or len(found) == _MOST_HOLDERS:
             continue
         with suppress(OSError):
+            if os.readlink(f"{entry.path}/ns/mnt") != ours:
+                continue
             if (what := _held_by(entry.path, inside)) is not None:
                 name = Path(entry.path, "comm").read_text(errors="replace").strip()
                 found.append(Holder(int(entry.name), name, what))

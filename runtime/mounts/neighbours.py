@@ -37,9 +37,12 @@ class Neighbours:
         self._rounds: OrderedDict[bytes, _Round] = OrderedDict()
 
     def after(self, directory: bytes, name: bytes, content: Directory) -> list[FileRef]:
-        """Files to fetch, after one that had to be waited for; of the first one of a directory none."""
+        """Files to fetch, after one that had to be waited for; of the first one of a directory none.
+
+        Who waits after a round is over does so since files have changed: another round begins.
+        """
         made = self._rounds.get(directory)
-        if made is None:
+        if made is None or made.at >= len(made.names):
             names = list(content)
             start = names.index(name) + 1 if name in content else 0
             self._rounds[directory] = _Round(names[start:] + names[:start])

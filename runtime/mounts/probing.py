@@ -8,26 +8,29 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .sharing import Token, sees
 from .verdict import Facts
 
-__all__ = ["probe"]
+__all__ = ["TRY_BINDING", "TRY_S", "binding_error", "probe"]
 
 _DEVICE = "/dev/fuse"
 _SYS_ADMIN = 21
-_IMPORT_S = 20.0
+TRY_BINDING = (sys.executable, "-c", "import pyfuse3, pyfuse3.asyncio")
+TRY_S = 20.0
 
 
-def probe(directory: Path | None = None, token: Token | None = None) -> Facts:
-    """Blocks for the start of an interpreter: pyfuse3 is tried in a process of its own."""
+def probe(binding: str | None = None) -> Facts:
+    """Blocks, without `binding` for the start of an interpreter: pyfuse3 is tried in a process of its own.
+
+    Args:
+        binding: `binding_error` of a process that was started already.
+    """
     return Facts(
         has_device=os.path.exists(_DEVICE),
         device_error=_device_error(),
         helper=shutil.which("fusermount3") or "",
         may_mount=_has_capability(_SYS_ADMIN),
-        binding_error=_binding_error(),
+        binding_error=_binding_error() if binding is None else binding,
         in_container=_in_container(),
-        sees_directory=directory is not None and token is not None and sees(directory, token),
     )
 
 
@@ -41,18 +44,15 @@ def _device_error() -> str:
 
 def _binding_error() -> str:
     try:
-        tried = subprocess.run(
-            [sys.executable, "-c", "import pyfuse3, pyfuse3.asyncio"],
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_IMPORT_S,
-        )
+        tried = subprocess.run(TRY_BINDING, capture_output=True, text=True, check=False, timeout=TRY_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
-    if tried.returncode == 0:
-        return ""
-    return (tried.stderr.strip().splitlines() or [f"exit {tried.returncode}"])[-1]
+    return binding_error(tried.returncode == 0, tried.stderr)
+
+
+def binding_error(ok: bool, words: str) -> str:
+    """What `TRY_BINDING` says, which ended well or not, with these words on standard error."""
+    return "" if ok else (words.strip().splitlines() or ["the try ended without a word"])[-1]
 
 
 def _has_capability(number: int) -> bool:

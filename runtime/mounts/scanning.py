@@ -11,12 +11,13 @@ import stat
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
-from .excludes import Excluded, Rules
+from .excludes import DEFAULT, IGNORE_FILE, Excluded, Rules
 from .manifest import DIRECTORY, FILE, LINK, Directory, Entry, join, split
 from .versions import version_of
 
-__all__ = ["Place", "Salts", "Scanned", "counted", "look", "scan"]
+__all__ = ["Place", "Salts", "Scanned", "counted", "look", "rules_of", "scan"]
 
 _SPECIAL = {
     stat.S_IFIFO: "a FIFO",
@@ -102,6 +103,9 @@ def _listed(place: Place, path: bytes, scanned: Scanned) -> tuple[Directory, lis
                     scanned.excluded.append(Excluded(inside, rule))
                     continue
                 entry = _entry(place, inside, found.path, found.stat(follow_symlinks=False))
+            except PermissionError:  # a directory that may be listed, and not entered
+                scanned.unreadable.append(path)
+                break
             except OSError:  # it went while we looked
                 continue
             if isinstance(entry, Excluded):
@@ -128,6 +132,17 @@ def _entry(place: Place, path: bytes, absolute: bytes, found: os.stat_result) ->
         target = os.readlink(absolute)
         return Entry(LINK, 0o777, len(target), found.st_mtime_ns, version_of(found), target)
     return Excluded(path, _SPECIAL.get(stat.S_IFMT(mode), "no ordinary file"), 1, 0)
+
+
+def rules_of(root: Path, more: Iterable[bytes] = ()) -> tuple[bytes, ...]:
+    """The default rules, those of its `.milkweedignore`, and `more`; the last that fits decides."""
+    try:
+        own = (os.fsencode(root) + b"/" + IGNORE_FILE,)
+        with open(own[0], "rb") as file:
+            lines = file.read().splitlines()
+    except OSError:
+        lines = []
+    return (*DEFAULT, *lines, *more)
 
 
 def counted(root: bytes, excluded: Iterable[Excluded]) -> list[Excluded]:

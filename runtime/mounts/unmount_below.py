@@ -30,9 +30,10 @@ def unescaped(field: str) -> str:
     return first + "".join(chr(int(part[:3], 8)) + part[3:] for part in parts)
 
 
-def main() -> None:
+def unmount_below(directory: str) -> None:
+    """Blocks: call it in a thread."""
     with open("/proc/self/mountinfo", errors="surrogateescape") as file:
-        paths = ours_below(os.path.abspath(sys.argv[1]), file.read())
+        paths = ours_below(os.path.abspath(directory), file.read())
     for path in paths:
         for command in UNMOUNTS:
             try:
@@ -44,4 +45,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    unmount_below(sys.argv[1])

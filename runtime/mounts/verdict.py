@@ -27,7 +27,6 @@ class Facts:
     """The right to mount without the helper."""
     binding_error: str
     in_container: bool
-    sees_directory: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ def in_the_way(facts: Facts) -> tuple[Mend, ...]:
             Mend(
                 f"pyfuse3 cannot be imported: {facts.binding_error}",
                 "Install libfuse3 (apt-get install libfuse3-3; to build pyfuse3 also libfuse3-dev, pkg-config"
-                " and a C compiler), then: pip install 'milkweed[mount]'",
+                " and a C compiler), then, with Milkweed's python: -m pip install 'pyfuse3>=3.4,<4'",
             )
         )
     return tuple(found)
@@ -79,21 +78,15 @@ def _device_mend(in_container: bool) -> str:
     return "Run as root: modprobe fuse"
 
 
-def decide(wanted: Wanted, facts: Facts, *, is_isolated: bool) -> Verdict:
-    """The mode of one host. `is_isolated`: its file system is not the client's, whatever it sees of it."""
+def decide(wanted: Wanted, facts: Facts) -> Verdict:
+    """The mode of a host that does not see the client's directory itself, or is not to."""
     mends = in_the_way(facts)
     if wanted == "shared":
-        if facts.sees_directory:
-            return Verdict("shared", "the host sees the directory itself")
         return Verdict(None, "the host does not see the directory: a token left there was not found")
     if wanted == "mount":
         return Verdict("mount", "it was asked for") if not mends else Verdict(None, mends[0].problem, mends)
     if wanted == "copy":
         return Verdict("copy", "it was asked for", mends)
-    if facts.sees_directory and not is_isolated:
-        return Verdict("shared", "the host sees the directory itself", mends)
     if mends:
         return Verdict("copy", f"no mount is possible: {mends[0].problem}", mends)
-    return Verdict(
-        "mount", "the host does not see the directory" if not facts.sees_directory else "the host is isolated"
-    )
+    return Verdict("mount", "the host is a machine apart, or does not see the directory")

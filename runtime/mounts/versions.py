@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from os import stat_result
+from zlib import crc32
 
 from .manifest import FILE, Entry, split
 
-__all__ = ["Ledger", "version_of"]
+__all__ = ["Ledger", "mark_of", "version_of"]
 
 _MASK = (1 << 63) - 1
 _SECOND_NS = 1_000_000_000
@@ -28,6 +29,14 @@ def version_of(found: stat_result, salt: int = 0) -> int:
     )
 
 
+def mark_of(path: bytes, entry: Entry) -> int:
+    """What an entry adds to the digest of its tree, by XOR: a number that is the same in every process.
+
+    Presented mtimes are no part of it: they follow from versions.
+    """
+    return hash((crc32(path), len(path), entry.kind, entry.mode, entry.version)) & _MASK
+
+
 class Ledger:
     """Presented mtimes: those of one path only grow, by a second at least with each new version.
 
@@ -38,9 +47,16 @@ class Ledger:
 
     def __init__(self, known: Mapping[bytes, tuple[int, int]] | None = None) -> None:
         self._known: OrderedDict[bytes, tuple[int, int]] = OrderedDict(known or {})
+        self._news: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
 
     def present(self, path: bytes, before: Entry | None, found: Entry) -> Entry:
         """The entry as hosts are shown it; `before` is what they were shown until now, `found` as it is."""
+        shown = self._shown(path, before, found)
+        if shown.kind == FILE and (before is None or before.version != shown.version):
+            _put(self._news, path, (shown.version, shown.mtime_ns))
+        return shown
+
+    def _shown(self, path: bytes, before: Entry | None, found: Entry) -> Entry:
         if found.kind != FILE:
             return found
         if before is not None and before.kind == FILE:
@@ -54,7 +70,7 @@ class Ledger:
         if found.mtime_ns // _SECOND_NS > shown_ns // _SECOND_NS:
             return found
         moved_ns = (shown_ns // _SECOND_NS + 1) * _SECOND_NS + found.mtime_ns % _SECOND_NS
-        self._remember(path, found.version, moved_ns)
+        _put(self._known, path, (found.version, moved_ns))
         return found._replace(mtime_ns=moved_ns)
 
     def present_all(self, directories: Mapping[bytes, dict[bytes, Entry]]) -> None:
@@ -68,7 +84,13 @@ class Ledger:
     def removed(self, path: bytes, entry: Entry) -> None:
         """Its mtime is remembered: a new file of that name is shown with a later one."""
         if entry.kind == FILE:
-            self._remember(path, entry.version, entry.mtime_ns)
+            for kept in (self._known, self._news):
+                _put(kept, path, (entry.version, entry.mtime_ns))
+
+    def take_news(self) -> dict[bytes, tuple[int, int]]:
+        """What came to be shown, or was removed, since this was asked last: of each path the last."""
+        news, self._news = self._news, OrderedDict()
+        return dict(news)
 
     def to_keep(self, shown: Iterable[tuple[bytes, Entry]], now_ns: int) -> dict[bytes, tuple[int, int]]:
         """What a source that starts again is to be given, so that the rule holds across its lives.
@@ -83,8 +105,9 @@ class Ledger:
         }
         return {**self._known, **recent}
 
-    def _remember(self, path: bytes, version: int, mtime_ns: int) -> None:
-        self._known[path] = (version, mtime_ns)
-        self._known.move_to_end(path)
-        while len(self._known) > _MOST_KNOWN:
-            self._known.popitem(last=False)
+
+def _put(kept: OrderedDict[bytes, tuple[int, int]], path: bytes, shown: tuple[int, int]) -> None:
+    kept[path] = shown
+    kept.move_to_end(path)
+    while len(kept) > _MOST_KNOWN:
+        kept.popitem(last=False)

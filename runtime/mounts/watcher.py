@@ -8,7 +8,10 @@ comes after all that happened before it.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
+import shutil
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -24,6 +27,8 @@ __all__ = ["EVERYTHING", "Watcher"]
 EVERYTHING: Final = b"\0"
 """Told in place of a path (no path contains it): events were lost."""
 _COOKIE_S = 5.0
+_PREFIX = "milkweed-watch-"
+_YOUNG_S = 60.0
 
 
 class Watcher:
@@ -46,7 +51,7 @@ class Watcher:
         self._watch_of: dict[bytes, int] = {}
         self._cookies: dict[bytes, asyncio.Future[None]] = {}
         self._next_cookie = 0
-        self._directory = Path(mkdtemp(prefix="milkweed-watch-"))
+        self._directory, self._held = _own_directory()
         self._cookie_watch = self._inotify.add(os.fsencode(self._directory))
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._inotify.fd, self.drain)
@@ -68,6 +73,7 @@ class Watcher:
             old = self._watch_of.get(path)
             if old is not None and old != watch and self._path_of.get(old) == path:
                 del self._path_of[old]
+                self._inotify.remove(old)  # another directory stands under that name
             self._path_of[watch] = path
             self._watch_of[path] = watch
 
@@ -118,6 +124,7 @@ class Watcher:
             (self._directory / name).unlink(missing_ok=True)
         with suppress(OSError):
             self._directory.rmdir()
+        os.close(self._held)
 
     def _hint(self, event: Event) -> None:
         path = self._path_of.get(event.watch)
@@ -133,3 +140,29 @@ class Watcher:
         waiter = self._cookies.get(name)
         if waiter is not None and not waiter.done():
             waiter.set_result(None)
+
+
+def _own_directory() -> tuple[Path, int]:
+    """A new one, and a descriptor that holds it for as long as this process lives. Those that killed
+    processes left are removed.
+    """
+    made = Path(mkdtemp(prefix=_PREFIX))
+    held = os.open(made, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with suppress(OSError):
+        for other in made.parent.glob(f"{_PREFIX}*"):
+            if other != made:
+                _remove_if_left(other)
+    return made, held
+
+
+def _remove_if_left(directory: Path) -> None:
+    with suppress(OSError):
+        if time.time() - directory.stat().st_mtime < _YOUNG_S:
+            return  # it may be about to be held
+        found = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(directory, ignore_errors=True)
+        finally:
+            os.close(found)

@@ -7,9 +7,11 @@ async with open_workspace(Path("~/project")) as workspace:
 from __future__ import annotations
 
 import os
+import stat
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -19,13 +21,15 @@ import anyio.to_thread
 from ..errors import NotFound
 from ..filesystems import NETWORK_TYPES, file_system_type
 from ..tasks import background_tasks
-from .contents import digest_of, read_version, tick_s
+from .contents import digest_of, read_all, read_version, tick_s
 from .deltas import Delta, DeltaLog
-from .excludes import DEFAULT, IGNORE_FILE, Excluded, Rules
-from .manifest import DIRECTORY, FILE, Entry, FileRef, Manifest, join, split
-from .scanning import Place, Scanned, counted, look, scan
-from .source import Bytes, Gone, Unreadable
-from .versions import Ledger
+from .excludes import IGNORE_FILE, Excluded, Rules
+from .manifest import FILE, Entry, FileRef, Manifest, split
+from .next_revision import NextRevision
+from .outgoing import Outgoing
+from .scanning import Place, Scanned, counted, look, rules_of, scan
+from .source import Bytes, Gone
+from .versions import Ledger, mark_of
 from .watcher import EVERYTHING, Watcher
 
 __all__ = ["Workspace", "open_workspace"]
@@ -36,6 +40,7 @@ _MOST_RECENT = 4096
 _MOST_READ = 1024
 _MOST_COMPARED = 4 * 1024 * 1024
 _INLINE = 32
+_YOUNG_NS = 5_000_000_000  # more than a ledger asks for
 _MOST_READS = 8
 
 Seen = tuple[bytes, Entry | Excluded | None]
@@ -45,19 +50,24 @@ class Workspace:
     """A `Source`. All of it is the loop's, but for what runs in threads."""
 
     def __init__(
-        self, root: Path, *, rules: Rules, known: Mapping[bytes, tuple[int, int]] | None = None
+        self,
+        root: Path,
+        *,
+        more_rules: Iterable[bytes] = (),
+        known: Mapping[bytes, tuple[int, int]] | None = None,
+        last: tuple[int, int] | None = None,
     ) -> None:
         self.root = root
+        self._last = last
+        self._digest = 0
+        self._more_rules = tuple(more_rules)
         self.manifest = Manifest(epoch=time.time_ns())
         self.excluded: dict[bytes, Excluded] = {}
         self.unreadable: list[bytes] = []
         self.scan_s = 0.0
         self.bytes_read = 0
-        kind = file_system_type(root)
-        self.is_remote = kind in NETWORK_TYPES or kind.startswith("fuse")
         self._salts: dict[tuple[int, int], int] = {}
-        self._tick_s = tick_s(kind, os.uname().release)
-        self._place = Place(os.fsencode(root), os.stat(root).st_dev, rules, self._salts)
+        self._look_for_root(os.stat(root))
         self._ledger = Ledger(known)
         self._log = DeltaLog()
         self.watcher: Watcher | None = None
@@ -69,6 +79,7 @@ class Workspace:
         self._stirred = anyio.Event()
         self._changed = anyio.Event()
         self._lock = anyio.Lock()
+        self._outgoing = Outgoing()
         self._readers = anyio.CapacityLimiter(_MOST_READS)
 
     # What a follower asks.
@@ -93,8 +104,9 @@ class Workspace:
             raise Gone
         self._note_read(file.path)
         try:
+            into = await self._outgoing.take(length)
             data = await anyio.to_thread.run_sync(
-                read_version, self._place, file, offset, length, self._tick_s, limiter=self._readers
+                read_version, self._place, file, offset, length, self._tick_s, into, limiter=self._readers
             )
         except Gone:
             self._hint(file.path, False)  # perhaps nobody told
@@ -104,13 +116,13 @@ class Workspace:
 
     async def read_whole(self, files: Sequence[FileRef]) -> list[Bytes | None]:
         found = await anyio.to_thread.run_sync(
-            _read_all, self._place, files, self._tick_s, limiter=self._readers
+            read_all, self._place, files, self._tick_s, limiter=self._readers
         )
         for file, data in zip(files, found, strict=True):
             if data is not None:
                 self._note_read(file.path)
                 self._note_served(file, data)
-        return list(found)
+        return found
 
     # What its owner asks.
 
@@ -120,6 +132,9 @@ class Workspace:
         Stores through a mapping raise no event. They are found in files that were read lately, and where they
         leave no trace in `stat` either, in those up to 4 MiB that changed in the last minute. On a network
         file system, whose other clients nobody hears of, the whole tree is looked at.
+
+        Raises:
+            NotFound: file_not_found, the directory itself is not there now.
         """
         caught_up = self.watcher is not None and await self.watcher.caught_up()
         if not caught_up or self.is_remote:
@@ -128,6 +143,10 @@ class Workspace:
             self._dirty.setdefault(path, False)
         await self._settle()
         await self._compare_contents()
+        if self._root_is is None:
+            raise NotFound(
+                "file_not_found", f"{self.root} is not there", "Have it there again, then repeat the call."
+            )
         return self.manifest.revision
 
     def weigh_excluded(self) -> list[Excluded]:
@@ -136,7 +155,12 @@ class Workspace:
 
     def to_keep(self) -> dict[bytes, tuple[int, int]]:
         """What the next source of this directory should be given as `known`: see `Ledger.to_keep`."""
-        return self._ledger.to_keep(self.manifest.walk(), time.time_ns())
+        now_ns = time.time_ns()
+        return self._ledger.to_keep(self.manifest.younger(now_ns - _YOUNG_NS), now_ns)
+
+    def news_to_keep(self) -> dict[bytes, tuple[int, int]]:
+        """What is to be laid over `to_keep` since it, or this, was asked last."""
+        return self._ledger.take_news()
 
     async def begin(self) -> None:
         """Scans the tree and watches it.
@@ -151,9 +175,23 @@ class Workspace:
         self.note(scanned)
         self.manifest.directories = scanned.directories
         self.manifest.root = _root(self._place) or self.manifest.root
-        self.manifest.revision = 1
+        for path, entry in self.manifest.walk():
+            self._digest ^= mark_of(path, entry)
+        revision, digest = self._last or (1, self._digest)
+        self.manifest.revision = revision if digest == self._digest else revision + 1
         self._ledger.present_all(scanned.directories)
         await self._settle()
+
+    @property
+    def state(self) -> tuple[int, int]:
+        """The revision, and a digest of the tree: what the next source should be given as `last`."""
+        return self.manifest.revision, self._digest
+
+    def changed(self, path: bytes, before: Entry | None, after: Entry | None) -> None:
+        """An entry of the manifest is another one, or comes or goes."""
+        for entry in (before, after):
+            if entry is not None:
+                self._digest ^= mark_of(path, entry)
 
     async def follow(self) -> None:
         """Publishes what the watcher tells, until cancelled."""
@@ -165,6 +203,34 @@ class Workspace:
     def close(self) -> None:
         if self.watcher is not None:
             self.watcher.close()
+
+    def _look_for_root(self, found: os.stat_result) -> None:
+        """`root` may be a symlink, or below one: what it names now is looked at from now on."""
+        real = Path(os.path.realpath(self.root))
+        kind = file_system_type(real)
+        self.is_remote = kind in NETWORK_TYPES or kind.startswith("fuse")
+        self._tick_s = tick_s(kind, os.uname().release)
+        self._rules = rules_of(real, self._more_rules)
+        self._place = Place(os.fsencode(real), found.st_dev, Rules(self._rules), self._salts)
+        self._root_is: tuple[int, int] | None = (found.st_dev, found.st_ino)
+
+    def _is_another_root(self) -> bool:
+        """Whether another directory stands where the root was, or one does again: nobody tells of that, nor
+        of what is in it. While there is none, what was shown last stays, and barriers say so.
+        """
+        try:
+            found = os.stat(self.root)
+        except OSError:
+            found = None
+        if found is None or not stat.S_ISDIR(found.st_mode):
+            self._root_is = None
+            return False
+        if self._root_is == (found.st_dev, found.st_ino):
+            return False
+        self._look_for_root(found)
+        if self.watcher is not None:
+            self.watcher.root = self._place.root
+        return True
 
     # How changes are found.
 
@@ -188,7 +254,7 @@ class Workspace:
         if len(self._read) > _MOST_READ:
             del self._read[next(iter(self._read))]
 
-    def _note_served(self, file: FileRef, data: bytes) -> None:
+    def _note_served(self, file: FileRef, data: Bytes) -> None:
         self.bytes_read += len(data)
         if file.path in self._recent and len(data) == file.size <= _MOST_COMPARED:
             self._served[file.version] = digest_of(data)
@@ -209,22 +275,40 @@ class Workspace:
             if self._stirred.is_set():  # else somebody waits for this one
                 self._stirred = anyio.Event()
             taken, self._dirty = self._dirty, {}
-            if not taken:
+            if self._is_another_root():
+                taken[b""] = True
+            if not taken or self._root_is is None:
                 return
-            change = _Change(self)
+            if IGNORE_FILE in taken and self._has_other_rules():
+                taken[b""] = True
+            change = NextRevision(self)
             paths = [b""] if taken.get(b"") else sorted(taken)
             looked_at = dict.fromkeys([*paths, *(split(path)[0] for path in paths)])
-            seen = await self._look_at(sorted(looked_at))
-            for path, found in seen:
-                await change.one(path, found, deep=taken.get(path, False))
-            self._publish(change)
+            try:
+                seen = await self._look_at(sorted(looked_at))
+                for path, found in seen:
+                    await change.one(path, found, deep=taken.get(path, False))
+            except BaseException:  # cancelled too: what is left of it nobody else would look for
+                self._dirty[b""] = True
+                self._stirred.set()
+                raise
+            finally:
+                self._publish(change)  # the manifest has it already
+
+    def _has_other_rules(self) -> bool:
+        """Whether what is left out is to be other than it was: then it is from now on."""
+        rules = rules_of(Path(os.fsdecode(self._place.root)), self._more_rules)
+        if rules == self._rules:
+            return False
+        self._rules, self._place = rules, replace(self._place, rules=Rules(rules))
+        return True
 
     async def _look_at(self, paths: list[bytes]) -> list[Seen]:
         known = [path for path in paths if not path or split(path)[0] in self.manifest.directories]
         look_all = partial(_look_at, self._place, known)
         return look_all() if len(known) <= _INLINE else await anyio.to_thread.run_sync(look_all)
 
-    def _publish(self, change: _Change) -> None:
+    def _publish(self, change: NextRevision) -> None:
         if not change.removed and not change.put:
             return
         base = self.manifest.revision
@@ -282,86 +366,6 @@ class Workspace:
         self._ledger.removed(path, entry)
 
 
-class _Change:
-    """The next revision while it is put together: the manifest is changed at once, and how is kept."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
-        self._manifest = workspace.manifest
-        self.removed: list[bytes] = []
-        self.put: dict[bytes, Entry] = {}
-
-    async def one(self, path: bytes, found: Entry | Excluded | None, *, deep: bool) -> None:
-        if path and split(path)[0] not in self._manifest.directories:
-            return
-        before = self._manifest.entry(path)
-        if isinstance(found, Excluded):
-            self._workspace.excluded[path] = found
-        elif self._workspace.excluded:
-            self._workspace.excluded.pop(path, None)
-        if found is None or isinstance(found, Excluded):
-            self._remove(path)
-            return
-        if found.kind == DIRECTORY and (deep or before is None or before.kind != DIRECTORY):
-            if before is not None and before.kind != DIRECTORY:
-                self._remove(path)
-            self._put(path, found)
-            await self.subtree(path)
-        else:
-            if before is not None and before.kind == DIRECTORY != found.kind:
-                self._remove(path)
-            self._put(path, found)
-
-    async def subtree(self, top: bytes) -> None:
-        workspace, manifest = self._workspace, self._manifest
-        scanned = await workspace.scanned(top)
-        if not top:
-            workspace.unreadable.clear()
-            workspace.excluded.clear()
-        workspace.note(scanned)
-        for path, content in scanned.directories.items():
-            for name in manifest.directories.get(path, {}).keys() - content.keys():
-                self._remove(join(path, name))
-            for name, found in content.items():
-                inside = join(path, name)
-                before = manifest.entry(inside) if path in manifest.directories else None
-                if before is not None and (before.kind == DIRECTORY) != (found.kind == DIRECTORY):
-                    self._remove(inside)
-                self._put(inside, found)
-
-    def _put(self, path: bytes, found: Entry) -> None:
-        before = self._manifest.entry(path)
-        shown = self._workspace.present(path, before, found)
-        if shown != before:
-            self._manifest.put(path, shown)
-            self.put[path] = shown
-            if shown.kind == FILE:
-                self._workspace.changed_lately(path)
-
-    def _remove(self, path: bytes) -> None:
-        changes = self._manifest.remove(path)
-        for change in changes:
-            inside = join(change.directory, change.name)
-            self.put.pop(inside, None)
-            assert change.before is not None
-            if change.before.kind == DIRECTORY:
-                self._workspace.unwatch(inside)
-            else:
-                self._workspace.forget(inside, change.before)
-        if changes:
-            self.removed.append(path)
-
-
-def _read_all(place: Place, files: Sequence[FileRef], tick: float) -> list[bytes | None]:
-    found: list[bytes | None] = []
-    for file in files:
-        try:
-            found.append(read_version(place, file, 0, file.size, tick))
-        except (Gone, Unreadable):
-            found.append(None)
-    return found
-
-
 def _root(place: Place) -> Entry | None:
     found = look(place, b"")
     return found if isinstance(found, Entry) else None
@@ -371,36 +375,27 @@ def _look_at(place: Place, paths: Iterable[bytes]) -> list[Seen]:
     return [(path, look(place, path)) for path in paths]
 
 
-def rules_of(root: Path, more: Iterable[bytes] = ()) -> Rules:
-    """The default rules, those of its `.milkweedignore`, and `more`; the last that fits decides."""
-    try:
-        own = (os.fsencode(root) + b"/" + IGNORE_FILE,)
-        with open(own[0], "rb") as file:
-            lines = file.read().splitlines()
-    except OSError:
-        lines = []
-    return Rules((*DEFAULT, *lines, *more))
-
-
 @asynccontextmanager
 async def open_workspace(
     root: Path,
     *,
     excludes: Iterable[str] = (),
     known: Mapping[bytes, tuple[int, int]] | None = None,
+    last: tuple[int, int] | None = None,
 ) -> AsyncIterator[Workspace]:
     """A directory as a source, followed for the length of a `with` block.
 
-    `excludes` are rules more; `known` is what `Workspace.to_keep` of its last source gave.
+    `excludes` are rules more; `known` is what `Workspace.to_keep` of its last source gave, `last` its
+    `state`: revisions go on from there, and a tree that is as it was has the same one.
 
     Raises:
         NotFound: file_not_found, it is no directory.
         Unavailable: watch_unusable.
     """
-    root = Path(os.path.realpath(root))
+    root = root.absolute()
     if not root.is_dir():
         raise NotFound("file_not_found", f"{root} is no directory", "Name one that exists.")
-    workspace = Workspace(root, rules=rules_of(root, map(os.fsencode, excludes)), known=known)
+    workspace = Workspace(root, more_rules=map(os.fsencode, excludes), known=known, last=last)
     try:
         await workspace.begin()
         async with background_tasks() as tasks:

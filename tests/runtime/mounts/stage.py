@@ -88,6 +88,9 @@ class Stage:
     def mount(self, number: int = 0) -> Path:
         return self.directory / f"m{number}"
 
+    def overlay(self, number: int = 0) -> Path:
+        return self.directory / f"o{number}"
+
     async def barrier(self) -> int:
         """All that was done to the source is seen on every host afterwards."""
         revision = await self.workspace.barrier()
@@ -99,19 +102,24 @@ class Stage:
 
 @asynccontextmanager
 async def staged(
-    directory: Path, hosts: int = 0, fill: Callable[[Path], None] | None = None
+    directory: Path,
+    hosts: int = 0,
+    fill: Callable[[Path], None] | None = None,
+    is_writable: bool = False,
+    within_s: float = DEADLINE_S * 2,
 ) -> AsyncIterator[Stage]:
-    """`fill` makes what is in the source when it is opened."""
+    """`fill` makes what is in the source when it is opened. What hosts write is in `overlay`."""
     source = directory / "src"
     source.mkdir()
     if fill is not None:
         fill(source)
-    with anyio.fail_after(DEADLINE_S * 2):
+    with anyio.fail_after(within_s):
         async with open_workspace(source) as workspace, serving(workspace, directory / "s") as followers:
             stage = Stage(directory, source, workspace, followers)
             async with AsyncExitStack() as stack:
                 for number in range(hosts):
-                    mount = await stack.enter_async_context(open_mount(stage.config(number)))
+                    more = {"overlay": str(stage.overlay(number))} if is_writable else {}
+                    mount = await stack.enter_async_context(open_mount(stage.config(number, **more)))
                     stage.hosts.append(mount)
                 yield stage
 

@@ -7,8 +7,10 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
 from pathlib import Path
+from types import SimpleNamespace
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from milkweed.runtime.errors import Unavailable
@@ -217,6 +219,34 @@ async def test_a_full_disk_costs_fetches_and_nothing_else(
     assert len([record for record in caplog.records if "does not take all" in record.message]) == 1
 
 
+async def test_room_on_the_disk_is_left_to_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    origin = Origin()
+    free = 1024 + 4  # MiB: what is to be left, and a little
+
+    def statvfs(_: object) -> SimpleNamespace:
+        used = sum(path.stat().st_blocks * 512 for path in tmp_path.rglob("*") if path.is_file())
+        return SimpleNamespace(f_blocks=10**5, f_frsize=MIB, f_bavail=free - used // MIB)
+
+    monkeypatch.setattr("milkweed.runtime.mounts.cache_files.os.statvfs", statvfs)
+    async with caching(tmp_path, origin) as cache:
+        for version in range(1, 9):
+            file = FileRef(b"a", version, MIB)
+            assert await _whole(cache, file) == content(file)
+            while cache.unwritten:
+                await anyio.lowlevel.checkpoint()
+            assert cache.on_disk <= 4 * MIB
+        assert cache.on_disk >= 2 * MIB  # old versions went for new ones
+        assert not cache.refused_by_disk
+        free = 1024  # others took the rest
+        for version in (10, 11):
+            file = FileRef(b"b", version, 20 * MIB)
+            assert await _whole(cache, file) == content(file)
+        while cache.unwritten:
+            await anyio.lowlevel.checkpoint()
+        assert cache.refused_by_disk
+        assert cache.on_disk <= 4 * MIB
+
+
 def _full(*_: object) -> int:
     raise OSError(28, "No space left on device")
 
@@ -304,3 +334,145 @@ async def test_a_disk_that_is_slower_than_the_network_holds_up_nobody(
         assert cache.refused_by_disk
         for file in files:
             assert await _whole(cache, file, MIB) == content(file)
+
+
+async def test_what_is_known_of_small_files_does_not_grow_with_their_number(tmp_path: Path) -> None:
+    origin = Origin()
+    async with caching(tmp_path, origin) as cache:
+        for first in range(1, 20_001, 500):
+            files = [FileRef(b"%d" % number, number, 20) for number in range(first, first + 500)]
+            assert len(await cache.read_whole(files)) == 500
+            await _stored(cache, 20 * (first + 499))
+        assert len(cache._items) <= 8192
+
+
+async def test_a_reader_of_what_is_fetched_when_the_cache_ends_is_told_so(tmp_path: Path) -> None:
+    origin = Origin()
+    origin.held = anyio.Event()
+    failed = anyio.Event()
+
+    async def read(cache: ByteCache) -> None:
+        with pytest.raises(Gone):
+            await cache.read(FileRef(b"a", 1, 5 * MIB), 0, MIB)
+        failed.set()
+
+    with anyio.fail_after(10):
+        async with anyio.create_task_group() as readers:
+            async with anyio.create_task_group() as group:
+                cache = ByteCache(CacheFiles(tmp_path), [origin], group, 10**9)
+                readers.start_soon(read, cache)
+                await anyio.wait_all_tasks_blocked()
+                group.cancel_scope.cancel()
+            await failed.wait()
+        cache.close()
+
+
+@pytest.mark.parametrize("limit", [10**9, 10])
+async def test_of_many_small_files_not_each_is_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
+) -> None:
+    """Whether the disk takes them or not. What must be remembered costs no look at it with each new one."""
+    for name, value in (("_MOST_ITEMS", 64), ("_MOST_HOT_PIECES", 16)):
+        monkeypatch.setattr(f"milkweed.runtime.mounts.cache.{name}", value)
+    looks = 0
+    look = ByteCache._forget_idle
+
+    def counted(cache: ByteCache) -> None:
+        nonlocal looks
+        looks += 1
+        look(cache)
+
+    monkeypatch.setattr(ByteCache, "_forget_idle", counted)
+    async with caching(tmp_path, Origin(), limit=limit) as cache:
+        for version in range(1, 501):
+            file = FileRef(b"f", version, 100)
+            assert await cache.read(file, 0, 100) == content(file)
+            while cache.unwritten:
+                await anyio.lowlevel.checkpoint()
+        assert len(cache._items) <= 64 + 16 + 16
+        assert looks <= 500 / 16 + 1
+        assert await cache.read(FileRef(b"f", 1, 100), 0, 100) == content(FileRef(b"f", 1, 100))
+
+
+async def test_a_large_file_that_is_read_once_needs_little_memory_but_what_others_read_too_is_kept(
+    tmp_path: Path,
+) -> None:
+    file, other = FileRef(b"a", 1, 24 * MIB), FileRef(b"b", 2, 24 * MIB)
+    async with caching(tmp_path, Origin()) as cache:
+        await _whole(cache, file)
+        while cache.unwritten:
+            await anyio.sleep(0.001)
+        assert cache._hot_bytes < 4 * MIB
+        assert await _whole(cache, file) == content(file)
+        cache.pace.lent()
+        await _whole(cache, other)
+        while cache.unwritten:
+            await anyio.sleep(0.001)
+        assert cache._hot_bytes >= 24 * MIB
+
+
+async def test_small_files_that_came_together_lie_together_and_go_one_by_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    origin = Origin()
+    monkeypatch.setattr("milkweed.runtime.mounts.cache._MOST_HOT", 0)
+    files = [FileRef(b"%d" % number, number, 1000) for number in range(1, 201)]
+    async with caching(tmp_path, origin, limit=20_000) as cache:
+        for first in range(0, 200, 10):
+            batch = files[first : first + 10]
+            assert await cache.read_whole(batch) == [content(file) for file in batch]
+            while cache.unwritten:
+                await anyio.sleep(0.001)
+            assert cache.on_disk <= 20_000
+        assert len(list((tmp_path / "packs").iterdir())) <= 3
+        assert not cache.refused_by_disk
+    sent = origin.sent.total()
+    async with caching(tmp_path, origin, limit=20_000) as cache:
+        await cache.recall()
+        assert cache.on_disk <= 20_000
+        for file in files[-10:]:
+            assert await _whole(cache, file) == content(file)
+    assert origin.sent.total() == sent
+
+
+@pytest.mark.parametrize("harm", [os.unlink, lambda path: os.truncate(path, 5000)])
+@pytest.mark.parametrize("is_used", [True, False])
+async def test_packs_that_somebody_cut_or_removed_are_fetched_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, harm: Callable[[Path], None], is_used: bool
+) -> None:
+    monkeypatch.setattr("milkweed.runtime.mounts.cache._MOST_HOT", 0)
+    files = [FileRef(b"%d" % number, number, 1000) for number in range(1, 11)]
+
+    async def harmed(cache: ByteCache) -> None:
+        await cache.read_whole(files)
+        while cache.unwritten:
+            await anyio.sleep(0.001)
+        (pack,) = (tmp_path / "packs").iterdir()
+        harm(pack)
+
+    async def read(cache: ByteCache) -> None:
+        for file in files:
+            assert await _whole(cache, file) == content(file)
+
+    async with caching(tmp_path, Origin()) as cache:
+        await harmed(cache)
+        if is_used:
+            await read(cache)
+    async with caching(tmp_path, Origin()) as cache:
+        await read(cache)
+
+
+async def test_a_full_disk_costs_small_files_that_came_together_a_fetch_each(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milkweed.runtime.mounts.cache._MOST_HOT", 0)
+    monkeypatch.setattr(os, "writev", _full)
+    files = [FileRef(b"%d" % number, number, 1000) for number in range(1, 11)]
+    async with caching(tmp_path, Origin()) as cache:
+        for _ in range(2):
+            assert await cache.read_whole(files) == [content(file) for file in files]
+            while cache.unwritten:
+                await anyio.sleep(0.001)
+        assert cache.on_disk == 0
+        assert cache.refused_by_disk == 20_000
+    assert list((tmp_path / "packs").iterdir()) == []

@@ -47,6 +47,17 @@ async def test_a_tree_is_seen_as_it_is(directory: Path) -> None:
             assert stat.S_ISDIR(here.st_mode) or there.st_size == here.st_size
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="the read-ahead of a mount is the superuser's to set")
+async def test_the_kernel_asks_for_half_a_mib_at_once_of_what_is_read_in_order(directory: Path) -> None:
+    async with staged(directory, hosts=1, fill=lambda source: write(source / "a", b"x" * 9_000_000)) as stage:
+        device = (await aside(stage.mount().stat)).st_dev
+        setting = Path(f"/sys/class/bdi/{os.major(device)}:{os.minor(device)}/read_ahead_kb")
+        with anyio.fail_after(20):
+            while setting.read_text() != "512\n":
+                await anyio.sleep(0.005)
+        assert await aside(lambda: read(stage.mount() / "a")) == b"x" * 9_000_000
+
+
 async def test_names_in_every_encoding_are_seen_and_followed(directory: Path) -> None:
     names = names_of_every_kind()
     root = os.fsencode(directory / "src")

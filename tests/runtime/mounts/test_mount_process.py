@@ -12,6 +12,7 @@ from pathlib import Path
 import anyio
 import pytest
 
+from milkweed.runtime.agent.children import open_children
 from milkweed.runtime.errors import Unavailable
 from milkweed.runtime.mounts import HostConfig, MountProcess, open_mount, open_workspace
 from milkweed.runtime.mounts.mount_process import judge
@@ -38,6 +39,61 @@ async def test_a_killed_mount_process_comes_back_and_shows_the_present(directory
             assert await aside(lambda: read(mount / "a")) == f"life {life}".encode()
         assert "SIGKILL" in host.state.problem
         assert len(mounts_at(mount)) == 1
+
+
+async def test_that_a_mount_was_lost_is_told_each_time_and_not_when_it_never_was(directory: Path) -> None:
+    source = directory / "src"
+    source.mkdir()
+    config = HostConfig(
+        mountpoint=str(directory / "m0"),
+        source=str(directory / "s"),
+        follower="h",
+        cache=str(directory / "c"),
+    )
+    told: list[str] = []
+    with anyio.fail_after(60):
+        async with open_children(subreaper=False) as children, background_tasks() as tasks:
+            mount = MountProcess(config, children, on_lost=told.append)
+            tasks.start_soon(mount.run)
+            async with open_workspace(source) as workspace, serving(workspace, directory / "s"):
+                for life in (1, 2):
+                    await mount.ready()
+                    os.kill(mount.state.pid, signal.SIGKILL)
+                    while len(told) < life or mount.state.phase != "ready":
+                        await anyio.sleep(0.005)
+                await mount.stop()
+                assert told == ["SIGKILL", "SIGKILL"]
+
+                blocked = HostConfig(
+                    mountpoint=str(source / "no directory"),
+                    source=str(directory / "s"),
+                    follower="h",
+                    cache=str(directory / "c"),
+                )
+                write(source / "no directory", "x")
+                never = MountProcess(
+                    blocked, children, policy=Restart(max_restarts=1, window_s=60), on_lost=told.append
+                )
+                tasks.start_soon(never.run)
+                while never.state.phase != "given_up":
+                    await anyio.sleep(0.005)
+                assert len(told) == 2
+
+
+async def test_what_dead_processes_left_is_cleaned_where_a_symlink_leads(directory: Path) -> None:
+    (directory / "real").mkdir()
+    (directory / "m0").symlink_to("real")
+    async with staged(directory, hosts=1, fill=lambda source: write(source / "a", "x")) as stage:
+        (host,) = stage.hosts
+        for life in (1, 2):
+            os.kill(host.state.pid, signal.SIGKILL)
+            while host.state.restarts < life or host.state.phase != "ready":
+                await anyio.sleep(0.005)
+        assert await aside(lambda: read(stage.mount() / "a")) == b"x"
+        assert len(mounts_at(directory / "real")) == 1
+        (directory / "m0").unlink()  # what is unmounted is what was mounted
+        (directory / "m0").symlink_to("/proc")
+    assert mounts_at(directory / "real") == []
 
 
 async def test_what_was_fetched_before_a_kill_is_not_fetched_again(directory: Path) -> None:
@@ -126,8 +182,8 @@ def _waits_in_the_kernel(pid: int) -> bool:
 
 async def test_a_release_unmounts_below_a_process_that_sits_there_and_says_who(directory: Path) -> None:
     async with staged(directory, fill=lambda source: write(source / "a", "x")) as stage:
-        mount = MountProcess(stage.config())
-        async with background_tasks() as tasks:
+        async with open_children(subreaper=False) as children, background_tasks() as tasks:
+            mount = MountProcess(stage.config(), children)
             tasks.start_soon(mount.run)
             await mount.ready()
             sitting = await anyio.open_process(["sleep", "1000"], cwd=stage.mount(), stderr=None)
@@ -140,6 +196,33 @@ async def test_a_release_unmounts_below_a_process_that_sits_there_and_says_who(d
         assert [(one.pid, one.command, one.what) for one in held_by] == [(sitting.pid, "sleep", "cwd")]
         assert mounts_at(stage.mount()) == []
         assert mount.state.phase == "ended"
+
+
+_APART = """
+from milkweed.runtime import _native
+try:
+    _native.unshare(_native.CLONE_NEWNS)
+except OSError:
+    print("refused", flush=True)
+else:
+    print("apart", flush=True)
+    input()
+"""
+
+
+async def test_who_sits_at_that_path_of_another_mount_namespace_is_not_in_it(directory: Path) -> None:
+    command = [sys.executable, "-c", _APART]
+    async with await anyio.open_process(command, cwd=directory, stderr=None) as apart:
+        assert apart.stdout is not None
+        if b"apart" not in await apart.stdout.receive():
+            pytest.skip("may not unshare mounts")
+        async with await anyio.open_process(["sleep", "1000"], cwd=directory, stderr=None) as sitting:
+            try:
+                found = [one.pid for one in await aside(lambda: holders(directory))]
+                assert found == [sitting.pid]
+            finally:
+                sitting.kill()
+                apart.kill()
 
 
 async def test_an_unmount_by_somebody_else_is_undone(directory: Path) -> None:
@@ -176,8 +259,8 @@ async def test_a_mount_that_cannot_be_is_given_up_with_the_reason(directory: Pat
     async with staged(directory) as stage:
         write(directory / "file", "in the way")
         config = stage.config(mountpoint=str(directory / "file" / "below"))
-        mount = MountProcess(config, policy=Restart(max_restarts=1, backoff_s=0.01))
-        async with background_tasks() as tasks:
+        async with open_children(subreaper=False) as children, background_tasks() as tasks:
+            mount = MountProcess(config, children, policy=Restart(max_restarts=1, backoff_s=0.01))
             tasks.start_soon(mount.run)
             with pytest.raises(Unavailable, match="Not a directory") as caught:
                 await mount.ready()
@@ -186,8 +269,8 @@ async def test_a_mount_that_cannot_be_is_given_up_with_the_reason(directory: Pat
 
 async def test_while_nobody_shows_it_the_directory_refuses_and_is_not_empty(directory: Path) -> None:
     async with staged(directory, fill=lambda source: write(source / "a", "x")) as stage:
-        mount = MountProcess(stage.config(), policy=Restart(max_restarts=0))
-        async with background_tasks() as tasks:
+        async with open_children(subreaper=False) as children, background_tasks() as tasks:
+            mount = MountProcess(stage.config(), children, policy=Restart(max_restarts=0))
             tasks.start_soon(mount.run)
             await mount.ready()
             os.kill(mount.state.pid, signal.SIGKILL)
@@ -198,7 +281,7 @@ async def test_while_nobody_shows_it_the_directory_refuses_and_is_not_empty(dire
             assert "SIGKILL" in mount.state.problem
             await mount.stop()
         assert mounts_at(stage.mount()) == []
-        assert os.listdir(stage.mount()) == []
+        assert not stage.mount().exists()  # it was made for this mount
 
 
 async def test_a_mount_process_that_hangs_is_replaced(
@@ -243,8 +326,8 @@ async def test_reads_wait_for_a_source_that_comes_back(directory: Path) -> None:
         cache=str(directory / "c"),
     )
     with anyio.fail_after(60):
-        async with background_tasks() as tasks:
-            mount = MountProcess(config)
+        async with open_children(subreaper=False) as children, background_tasks() as tasks:
+            mount = MountProcess(config, children)
             tasks.start_soon(mount.run)
             async with open_workspace(source) as workspace, serving(workspace, directory / "s"):
                 await mount.ready()
@@ -284,16 +367,17 @@ async def test_a_read_without_a_source_is_an_error_after_its_patience(directory:
         patience_s=0.2,
     )
     with anyio.fail_after(60):
-        async with background_tasks() as tasks:
-            mount = MountProcess(config)
+        async with open_children(subreaper=False) as children, background_tasks() as tasks:
+            told: list[str] = []
+            mount = MountProcess(config, children, on_read_failed=told.append)
             tasks.start_soon(mount.run)
             async with open_workspace(source) as workspace, serving(workspace, directory / "s"):
                 await mount.ready()
             with pytest.raises(OSError, match="Input/output"):
                 await aside(lambda: read(directory / "m0" / "a"))
-            while not (mount.state.said or {}).get("last_failure"):
+            while not told:
                 await anyio.sleep(0.01)
-            assert "the client was not there" in (mount.state.said or {})["last_failure"]
+            assert told[0].startswith("a could not be read (EIO): the client was not there")
             await mount.stop()
 
 

@@ -22,6 +22,11 @@ def _table() -> NodeTable:
     return NodeTable(manifest)
 
 
+def manifest_of(table: NodeTable) -> Manifest:
+    assert isinstance(table._view, Manifest)
+    return table._view
+
+
 def _look_up(table: NodeTable, *names: bytes) -> Node:
     number = ROOT
     for name in names:
@@ -34,12 +39,12 @@ def _look_up(table: NodeTable, *names: bytes) -> Node:
 
 
 def _change(table: NodeTable, path: bytes, entry: Entry | None) -> list[Invalid]:
-    new = deepcopy(table.manifest)
+    new = deepcopy(manifest_of(table))
     if entry is None:
         new.remove(path)
     else:
         new.put(path, entry)
-    return table.changed(apply(table.manifest, difference(table.manifest, new)))
+    return table.changed(apply(manifest_of(table), difference(manifest_of(table), new)))
 
 
 def test_a_new_version_has_a_new_number_and_the_old_one_stays_what_it_was() -> None:
@@ -139,7 +144,7 @@ def test_a_kernel_that_heeds_what_it_is_told_never_shows_something_old(
 
     assert shown(ROOT, b"") == dict(first.walk())
     for tree in later:
-        for invalid in table.changed(apply(table.manifest, difference(table.manifest, tree))):
+        for invalid in table.changed(apply(manifest_of(table), difference(manifest_of(table), tree))):
             if invalid.name:
                 names.pop((invalid.number, invalid.name), None)
             elif (node := table.node(invalid.number)) is not None:

@@ -193,6 +193,20 @@ def test_neighbours_before_a_file_come_too_and_none_twice() -> None:
     content = {b"%03d" % number: Entry(FILE, 0o644, 100, 0, number + 1) for number in range(100)}
     neighbours = Neighbours()
     assert neighbours.after(b"", b"090", content) == []
-    found = [file.path for _ in range(10) for file in neighbours.after(b"", b"095", content)]
+    found = [file.path for _ in range(4) for file in neighbours.after(b"", b"095", content)]
     assert len(found) == len(set(found)) == 100
     assert found[0] == b"091"
+
+
+def test_files_that_changed_come_with_their_neighbours_too() -> None:
+    """After a checkout, say: a second round through the same directory."""
+    content = {b"%03d" % number: Entry(FILE, 0o644, 100, 0, number + 1) for number in range(300)}
+    neighbours = Neighbours()
+    for _ in range(2):
+        here, waits = set[bytes](), 0
+        for name in content:
+            if name not in here:
+                waits += 1
+                here |= {name, *(file.path for file in neighbours.after(b"", name, content))}
+        assert waits < 12
+        content = {name: entry._replace(version=entry.version + 1000) for name, entry in content.items()}

@@ -93,3 +93,15 @@ def test_versions_of_many_files_differ() -> None:
         for size in range(50)
     ]
     assert len({version_of(found) for found in stats}) == len(stats)
+
+
+def test_all_that_came_to_be_shown_is_told_once() -> None:
+    ledger = Ledger()
+    first = ledger.present(b"a", None, _file(1, 5 * _SECOND))
+    second = ledger.present(b"a", first, _file(2, 5 * _SECOND))
+    other = ledger.present(b"b", None, _file(3, 7 * _SECOND))
+    assert ledger.present(b"b", other, other) == other
+    assert ledger.take_news() == {b"a": (2, 6 * _SECOND), b"b": (3, 7 * _SECOND)}
+    assert ledger.take_news() == {}
+    ledger.removed(b"a", second)
+    assert ledger.take_news() == {b"a": (2, 6 * _SECOND)}

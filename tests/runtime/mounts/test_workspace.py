@@ -11,18 +11,21 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, chdir
+from contextlib import asynccontextmanager, chdir, closing, suppress
 from pathlib import Path
 
 import anyio
+import anyio.from_thread
 import anyio.to_thread
 import pytest
 
 from milkweed.runtime.errors import NotFound, Unavailable
 from milkweed.runtime.mounts import FileRef, Gone, Manifest, Unreadable, Workspace, open_workspace
-from milkweed.runtime.mounts.deltas import Delta, apply
+from milkweed.runtime.mounts.deltas import Delta, apply, difference
 from milkweed.runtime.mounts.inotify import Inotify
 from milkweed.runtime.mounts.manifest import DIRECTORY, LINK, Entry
+from milkweed.runtime.mounts.versions import mark_of
+from milkweed.runtime.mounts.watcher import Watcher
 
 from .stage import disturb, names_of_every_kind, replace_as_editors_do, write
 
@@ -265,6 +268,31 @@ async def test_whoever_follows_has_the_same_tree_whatever_happens(tmp_path: Path
                     assert isinstance(news, Delta)
                     apply(mirror, news)
                     assert mirror == workspace.manifest
+            assert workspace.state[1] == digest(workspace)
+
+
+def digest(workspace: Workspace) -> int:
+    found = 0
+    for path, entry in workspace.manifest.walk():
+        found ^= mark_of(path, entry)
+    return found
+
+
+async def test_revisions_go_on_after_a_restart_of_the_source(tmp_path: Path) -> None:
+    for name in "abc":
+        write(tmp_path / name, name)
+    async with opened(tmp_path) as workspace:
+        for number in range(3):
+            write(tmp_path / "a", f"{number}")
+            await workspace.barrier()
+        known, last = workspace.to_keep(), workspace.state
+        assert last[0] >= 4
+    async with opened(tmp_path, known=known, last=last) as workspace:
+        assert workspace.state == last  # nothing was edited meanwhile
+    (tmp_path / "b").chmod(0o600)
+    async with opened(tmp_path, known=known, last=last) as workspace:
+        assert workspace.manifest.revision == last[0] + 1
+        assert workspace.state[1] == digest(workspace)
 
 
 async def test_versions_survive_a_restart_of_the_source_and_so_do_mtimes(tmp_path: Path) -> None:
@@ -423,6 +451,47 @@ async def test_what_may_not_be_read_is_listed_and_refused(directory: Path) -> No
     assert done.stdout.decode().splitlines() == ["0 [b'locked'] {}", str(errno.EACCES)]
 
 
+_MADE_READABLE = """
+import os, sys
+import anyio
+from pathlib import Path
+from milkweed.runtime.mounts import open_workspace
+
+async def main():
+    async with open_workspace(Path(sys.argv[1])):
+        pass  # with all that is imported for it
+    if os.getuid() == 0:
+        os.setgid(65534), os.setuid(65534)
+    root = Path(sys.argv[1])
+    for name, mode in (("closed", 0), ("listed", 0o600)):
+        (root / name / "in").mkdir(parents=True)
+        (root / name / "in" / "x").write_text("1")
+        (root / name).chmod(mode)
+    async with open_workspace(root) as workspace:
+        print(sorted(workspace.manifest.directories))
+        for name in ("closed", "listed"):
+            (root / name).chmod(0o755)
+        await workspace.barrier()
+        (root / "closed" / "in" / "y").touch()
+        await workspace.barrier()
+        print(sorted(path for path, _ in workspace.manifest.walk()))
+
+anyio.run(main)
+"""
+
+
+async def test_what_may_be_read_from_now_on_is_seen(directory: Path) -> None:
+    directory.chmod(0o755)
+    root = directory / "root"
+    root.mkdir()
+    root.chmod(0o777)
+    done = await anyio.run_process([sys.executable, "-c", _MADE_READABLE, str(root)], cwd="/", stderr=None)
+    assert done.stdout.splitlines() == [
+        b"[b'', b'closed', b'listed']",
+        b"[b'closed', b'closed/in', b'closed/in/x', b'closed/in/y', b'listed', b'listed/in', b'listed/in/x']",
+    ]
+
+
 async def test_a_file_that_cannot_be_read_is_told_with_the_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -439,12 +508,89 @@ async def test_a_file_that_cannot_be_read_is_told_with_the_reason(
         assert caught.value.errno == errno.EACCES
 
 
+async def test_another_directory_in_the_place_of_the_root_is_followed(tmp_path: Path) -> None:
+    """Nobody tells of it: what is watched is a directory, whatever its name."""
+    root = tmp_path / "root"
+    root.mkdir()
+    write(root / "old", "1")
+    async with opened(root) as workspace:
+        for expected in ({"new", "in", "in/x"}, {"newer"}):
+            os.rename(root, tmp_path / f"before {len(expected)}")
+            shown = _shown(workspace)
+            with pytest.raises(NotFound, match="is not there"):
+                await workspace.barrier()
+            assert _shown(workspace) == shown  # what runs that go on had
+            for name in expected:
+                path = root / name if name != "in" else root / "in" / "x"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                write(path, name)
+            await workspace.barrier()
+            assert set(_shown(workspace)) == expected
+        (root / "newest").mkdir()
+        write(root / "newest" / "y", "2")
+        write(root / "newer", "again")
+        await workspace.barrier()
+        assert set(_shown(workspace)) == {"newer", "newest", "newest/y"}
+        assert await _content(workspace, "newer") == b"again"
+
+
+async def test_a_root_that_is_a_symlink_is_what_it_names_now(tmp_path: Path) -> None:
+    for name in ("v1", "v2"):
+        (tmp_path / name).mkdir()
+        write(tmp_path / name / f"in {name}", "1")
+    root = tmp_path / "root"
+    root.symlink_to("v1")
+    async with opened(root) as workspace:
+        for name in ("v2", "nowhere", "v1", "v1/in v1", "v2"):
+            os.symlink(name, tmp_path / "link")
+            os.rename(tmp_path / "link", root)
+            if name in ("v1", "v2"):
+                await workspace.barrier()
+                assert set(_shown(workspace)) == {f"in {name}"}
+            else:
+                with pytest.raises(NotFound, match="is not there"):
+                    await workspace.barrier()
+
+
 async def test_what_is_no_directory_is_refused(tmp_path: Path) -> None:
     write(tmp_path / "file", "x")
     for path in (tmp_path / "file", tmp_path / "nothing"):
         with pytest.raises(NotFound):
             async with opened(path):
                 pass
+
+
+@pytest.mark.parametrize("how", ["cancelled", "no watches left"])
+async def test_what_a_barrier_that_failed_had_taken_is_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    write(tmp_path / "a", "1")
+    workspace = Workspace(tmp_path)  # nobody follows: it would take some of it
+    await workspace.begin()
+    with anyio.fail_after(20), closing(workspace):
+        before = Manifest(workspace.manifest.epoch, workspace.manifest.revision)
+        apply(before, difference(before, workspace.manifest))
+        write(tmp_path / "a", "22")
+        for name in ("d", "e"):
+            (tmp_path / name / "in").mkdir(parents=True)
+        with anyio.CancelScope() as scope, monkeypatch.context() as patched:
+
+            def fail(*_: object) -> None:
+                if how == "cancelled":
+                    anyio.from_thread.run_sync(scope.cancel)
+                else:
+                    raise Unavailable("watch_unusable", "no", "")
+
+            patched.setattr(Watcher, "add", fail)
+            with suppress(Unavailable):
+                await workspace.barrier()
+                pytest.fail("it came through")
+        await workspace.barrier()
+        news = await workspace.since(before.epoch, before.revision)
+        assert isinstance(news, Delta)
+        apply(before, news)
+        assert before.directories == workspace.manifest.directories
+        assert set(_shown(workspace)) == {"a", "d", "d/in", "e", "e/in"}
 
 
 async def test_no_watches_left_is_said_with_the_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -466,3 +612,87 @@ async def test_nothing_is_left_in_the_tree_or_open(tmp_path: Path) -> None:
             await workspace.barrier()
         assert _there(tmp_path) == {"a"}
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+async def test_what_a_killed_process_left_is_removed_by_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("root", "tmp"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    left = tmp_path / "tmp" / "milkweed-watch-left"
+    left.mkdir()
+    write(left / "1", "")
+    async with opened(tmp_path / "root") as first:
+        (used,) = set((tmp_path / "tmp").iterdir()) - {left}
+        for directory in (left, used):
+            os.utime(directory, (0, 0))
+        async with opened(tmp_path / "root"):
+            assert not left.exists()
+            await first.barrier()
+            assert used.exists()
+    assert not _there(tmp_path / "tmp")
+
+
+async def test_other_rules_hold_from_the_next_barrier_on(tmp_path: Path) -> None:
+    for name in ("data", "other"):
+        (tmp_path / name).mkdir()
+    write(tmp_path / "data" / "a", "1")
+    write(tmp_path / "other" / "b", "2")
+    async with open_workspace(tmp_path) as workspace:
+        (tmp_path / ".milkweedignore").write_text("data/\n")
+        await workspace.barrier()
+        assert workspace.manifest.entry(b"data") is None
+        assert [one.path for one in workspace.weigh_excluded()] == [b"data"]
+        (tmp_path / ".milkweedignore").write_text("other/\n")
+        await workspace.barrier()
+        assert workspace.manifest.entry(b"data/a") is not None
+        assert workspace.manifest.entry(b"other/b") is None
+        write(tmp_path / "data" / "a", "3")
+        before = workspace.manifest.entry(b"data/a")
+        await workspace.barrier()
+        assert workspace.manifest.entry(b"data/a") != before
+        (tmp_path / ".milkweedignore").unlink()
+        await workspace.barrier()
+        assert workspace.manifest.entry(b"other/b") is not None
+        assert workspace.weigh_excluded() == []
+
+
+async def test_another_directory_in_its_place_is_shown_and_followed(tmp_path: Path) -> None:
+    """None of it was watched, and nothing but its inode says that it is another one."""
+    root, old = tmp_path / "root", tmp_path / "old"
+    for directory in (root / "sub", root / "gone"):
+        directory.mkdir(parents=True)
+    for name in ("a", "sub/b", "gone/c"):
+        write(root / name, "1")
+    async with opened(root) as workspace:
+        root.rename(old)
+        (root / "sub").mkdir(parents=True)
+        for name in ("a", "sub/b", "sub/new"):
+            write(root / name, "22")
+        await workspace.barrier()
+        assert set(_shown(workspace)) == _there(root)
+        assert await _content(workspace, "sub/b") == b"22"
+        write(root / "sub" / "later", "3")
+        write(old / "sub" / "elsewhere", "4")
+        await workspace.barrier()
+        assert set(_shown(workspace)) == _there(root)
+
+
+async def test_a_directory_that_is_not_there_is_said_and_shown_again_when_it_is_back(tmp_path: Path) -> None:
+    root, away = tmp_path / "root", tmp_path / "away"
+    (root / "sub").mkdir(parents=True)
+    write(root / "a", "1")
+    write(root / "sub" / "b", "1")
+    async with opened(root) as workspace:
+        root.rename(away)
+        with pytest.raises(NotFound, match="root is not there"):
+            await workspace.barrier()
+        assert set(_shown(workspace)) == _there(away)
+        write(away / "sub" / "new", "2")
+        away.rename(root)
+        await workspace.barrier()
+        assert set(_shown(workspace)) == _there(root)
+        write(root / "sub" / "later", "3")
+        await workspace.barrier()
+        assert set(_shown(workspace)) == _there(root)
