@@ -24,6 +24,8 @@ from mcp import Client, StdioServerParameters
 from milkweed.server.demo import leftovers
 
 __all__ = [
+    "GIB",
+    "MIB",
     "Answer",
     "Lab",
     "Line",
@@ -35,6 +37,7 @@ __all__ = [
     "poll",
     "ratio",
     "stopwatch",
+    "worst",
 ]
 
 Verdict = Literal["met", "missed", ""]
@@ -42,6 +45,7 @@ Role = Literal["server", "keeper", "guard", "agent"]
 BENCHMARKS = Path(__file__).resolve().parent
 WORKLOADS = BENCHMARKS / "workloads"
 MIB = 1024 * 1024
+GIB = 1024 * MIB
 _CLEAN_UP_S = 20.0
 
 

@@ -17,25 +17,32 @@ import milkweed
 
 from .harness import BENCHMARKS, Line, machine
 
-GROUPS = ("startup", "meshes", "stacks", "output", "faults", "warm")
+GROUPS = ("startup", "meshes", "stacks", "output", "faults", "warm", "watching")
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.run", description="Measures speed and size.")
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"some of: {', '.join(GROUPS)}")
+def main(
+    argv: Sequence[str] | None = None,
+    *,
+    package: str = "benchmarks",
+    groups: Sequence[str] = GROUPS,
+    results: Path = BENCHMARKS / "results" / "latest.json",
+) -> int:
+    """Each group is a module of the package."""
+    parser = argparse.ArgumentParser(prog=package, description="Measures speed and size.")
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"some of: {', '.join(groups)}")
     parser.add_argument("--quick", action="store_true", help="few runs: to see that all of it works")
-    parser.add_argument("--json", type=Path, default=BENCHMARKS / "results" / "latest.json", metavar="FILE")
+    parser.add_argument("--json", type=Path, default=results, metavar="FILE")
     options = parser.parse_args(argv)
-    unknown = [name for name in options.groups if name not in GROUPS]
+    unknown = [name for name in options.groups if name not in groups]
     if unknown:
-        parser.error(f"no group {unknown[0]!r}; groups: {', '.join(GROUPS)}")
+        parser.error(f"no group {unknown[0]!r}; groups: {', '.join(groups)}")
     lines: list[Line] = []
     broken: list[str] = []
     started = time.time()
-    for name in options.groups or GROUPS:
+    for name in options.groups or groups:
         print(f"{name} ...", file=sys.stderr, flush=True)
         try:
-            anyio.run(_collect, name, options.quick, lines)
+            anyio.run(_collect, f"{package}.{name}", options.quick, lines)
         except Exception as error:
             broken.append(name)
             traceback.print_exception(error)
@@ -59,8 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if broken else 0
 
 
-async def _collect(name: str, quick: bool, lines: list[Line]) -> None:
-    async for line in importlib.import_module(f"{__package__}.{name}").run(quick=quick):
+async def _collect(module: str, quick: bool, lines: list[Line]) -> None:
+    async for line in importlib.import_module(module).run(quick=quick):
         lines.append(line)  # noqa: PERF401 - what was measured before a failure counts
 
 

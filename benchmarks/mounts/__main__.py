@@ -1,51 +1,38 @@
-"""`python -m benchmarks.mounts [--quick] [--venv DIRECTORY] [--json FILE]`: a table, and the same as JSON."""
+"""`python -m benchmarks.mounts [--quick] [--venv DIRECTORY] [--json FILE] [LINE ...]`: a table, and JSON.
+
+As `benchmarks.runtime`, of mounts: with torchmonarch and the plain directory (bare) beside them.
+"""
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
+import os
+import sys
 from pathlib import Path
 
-import milkweed
 from milkweed.runtime.mounts import in_the_way, probe
 
-from ..harness import BENCHMARKS, Line, machine
-from ..run import print_lines
-from .lines import main_venv, run
+from ..harness import BENCHMARKS
+from ..runtime import __main__ as comparison
+from ..runtime.plan import MOUNT_LINES
+from .lines.environment import VENV_VARIABLE
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="benchmarks.mounts", description="Measures mounts.")
-    parser.add_argument("--quick", action="store_true", help="few runs: to see that all of it works")
-    parser.add_argument(
-        "--venv", type=Path, default=main_venv(), metavar="DIRECTORY", help="with torch in it"
-    )
-    parser.add_argument("--json", type=Path, default=BENCHMARKS / "results" / "mounts.json", metavar="FILE")
-    options = parser.parse_args()
+def main(arguments: list[str]) -> int:
     mends = in_the_way(probe())
     for one in mends:
         print(f"mounts cannot be measured: {one.problem}. {one.mend}")
     if mends:
         return 1
-    started = time.time()
-    lines: list[Line] = []
-    for line in run(quick=options.quick, venv=options.venv.resolve()):
-        lines.append(line)
-        print(".", end="", flush=True)
-    print()
-    print_lines(lines)
-    report = {
-        "milkweed": milkweed.__version__,
-        "started_at": started,
-        "elapsed_s": time.time() - started,
-        "quick": options.quick,
-        "machine": machine(),
-        "lines": [line.as_json() for line in lines],
-    }
-    options.json.write_text(json.dumps(report, indent=1) + "\n")
-    return 0
+    if "--venv" in arguments:
+        at = arguments.index("--venv")
+        _, venv = arguments[at : at + 2]
+        del arguments[at : at + 2]
+        os.environ[VENV_VARIABLE] = str(Path(venv).resolve())
+    if "--json" not in arguments:
+        arguments = ["--json", str(BENCHMARKS / "results" / "mounts.json"), *arguments]
+    chosen = any(argument in MOUNT_LINES for argument in arguments)
+    return comparison.main([*arguments, *(() if chosen else MOUNT_LINES)])
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,43 +1,62 @@
-"""`python -m benchmarks.mounts.source DIRECTORY SOCKET`: a source in a process of its own.
+"""`python -m benchmarks.mounts.source`: a source in a process of its own, as a keeper is one.
 
-A line on standard input asks for a barrier (`barrier FOLLOWER ...`); each answer is a line of JSON.
+Orders come on standard input: `open DIRECTORY SOCKET`, `barrier FOLLOWER ...`, `state`; answers are JSON.
 """
 
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from milkweed.runtime.call import serve
-from milkweed.runtime.mounts import FEED, Feed, Followers, open_workspace
+from milkweed.runtime.mounts import FEED, Feed, Followers, Workspace, open_workspace
 from milkweed.runtime.tasks import background_tasks
 
 
-async def run(directory: Path, socket: Path) -> None:
-    started = time.perf_counter()
-    async with open_workspace(directory) as workspace, background_tasks() as tasks:
-        opened_s = time.perf_counter() - started
-        followers = Followers()
-        actors = {FEED: Feed(workspace, followers)}
+class Served:
+    """One tree on one socket."""
+
+    def __init__(self) -> None:
+        self.stack = AsyncExitStack()
+        self.workspace: Workspace | None = None
+        self.followers = Followers()
+
+    async def open(self, directory: Path, socket: Path) -> None:
+        await self.stack.aclose()
+        started = time.perf_counter()
+        self.workspace = await self.stack.enter_async_context(open_workspace(directory))
+        tasks = await self.stack.enter_async_context(background_tasks())
+        actors = {FEED: Feed(self.workspace, self.followers)}
         await tasks.start(lambda task_status: serve(socket, actors, role="keeper", task_status=task_status))
-        say(opened_s=opened_s, entries=len(workspace.manifest))
+        say(opened_s=time.perf_counter() - started, entries=len(self.workspace.manifest))
+
+    async def barrier(self, *names: str) -> None:
+        assert self.workspace is not None
+        started = time.perf_counter()
+        revision = await self.workspace.barrier()
+        local_s = time.perf_counter() - started
+        behind = await self.followers.acknowledged(revision, names, within_s=30.0)
+        say(local_s=local_s, all_s=time.perf_counter() - started, behind=behind)
+
+
+async def run() -> None:
+    say(ready=True)
+    served = Served()
+    async with served.stack:
         while line := await anyio.to_thread.run_sync(sys.stdin.readline, abandon_on_cancel=True):
-            words = line.split()
-            if words[0] == "barrier":
-                started = time.perf_counter()
-                revision = await workspace.barrier()
-                local_s = time.perf_counter() - started
-                behind = await followers.acknowledged(revision, words[1:], within_s=30.0)
-                say(local_s=local_s, all_s=time.perf_counter() - started, behind=behind)
+            order, *words = line.split()
+            if order == "open":
+                await served.open(Path(words[0]), Path(words[1]))
+            elif order == "barrier":
+                await served.barrier(*words)
             else:
-                peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-                say(sent=workspace.bytes_read, peak=peak)
+                say(sent=served.workspace.bytes_read if served.workspace else 0)
 
 
 def say(**values: object) -> None:
@@ -45,4 +64,4 @@ def say(**values: object) -> None:
 
 
 if __name__ == "__main__":
-    anyio.run(run, Path(sys.argv[1]), Path(sys.argv[2]))
+    anyio.run(run)

@@ -18,12 +18,12 @@ from ..harness import BENCHMARKS, machine
 from .comparing import measure
 from .contestant import Unusable, interpreter
 from .figures import Figure
-from .plan import EVERY, LINES, MEMORY_LINES, Side
+from .plan import EVERY, LINES, MEMORY_LINES, MOUNT_LINES, Side
 from .table import brief, show
 
 __all__ = ["main"]
 
-KNOWN = (*LINES, *MEMORY_LINES)
+KNOWN = (*LINES, *MEMORY_LINES, *MOUNT_LINES)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

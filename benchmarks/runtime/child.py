@@ -16,6 +16,8 @@ import traceback
 from collections.abc import Coroutine
 from typing import Any
 
+from .plan import module_of
+
 
 async def main(line: str, fd: int, options: dict[str, Any]) -> None:
     sock = socket.socket(fileno=fd)
@@ -26,7 +28,7 @@ async def main(line: str, fd: int, options: dict[str, Any]) -> None:
     while order := (await reader.readline()).decode().strip():
         try:
             if order == "open":
-                module = importlib.import_module(f"benchmarks.runtime.lines.{line}")
+                module = importlib.import_module(module_of(line))
                 program = module.Measured(**options)
             result = await _unless_left(getattr(program, order)(), reader)
             answer: dict[str, Any] = {"ok": result}

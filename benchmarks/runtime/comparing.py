@@ -10,14 +10,14 @@ from contextlib import AsyncExitStack
 
 from .contestant import Contestant, Unusable, environment_note, open_contestant
 from .figures import Figure
-from .plan import Plan, Side
+from .plan import Plan, Side, module_of
 
 __all__ = ["compare", "measure", "turn"]
 
 
 async def measure(line: str, *, quick: bool, sides: tuple[Side, ...]) -> AsyncIterator[Figure]:
     """The figures of a line, plan by plan; only the named sides take part."""
-    for plan in importlib.import_module(f"{__package__}.lines.{line}").plans(quick=quick):
+    for plan in importlib.import_module(module_of(line)).plans(quick=quick):
         for figure in await compare(line, plan, tuple(side for side in plan.sides if side in sides)):
             yield figure
 

@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import uuid
@@ -140,6 +141,7 @@ async def open_contestant(side: Side, line: str, plan: Plan) -> AsyncIterator[Co
             await asyncio.wait_for(process.wait(), _END_S)
         contestant.left = await _sweep(mark)
         await process.wait()
+        await asyncio.to_thread(_unmount_below, work)
         shutil.rmtree(work, ignore_errors=True)
 
 
@@ -171,6 +173,14 @@ async def _sweep(mark: str) -> int:
         killed |= found
         await asyncio.sleep(_LOOK_S)
     return len(killed)
+
+
+def _unmount_below(work: Path) -> None:
+    """Mounts that a side left: nobody answers there any more, and none must be followed by a removal."""
+    for line in reversed(Path("/proc/self/mounts").read_text().splitlines()):
+        path = line.split()[1]
+        if path.startswith(f"{work}/"):
+            subprocess.run(["umount", "-l", "--", path], stderr=subprocess.DEVNULL, check=False)
 
 
 def _marked(mark: str) -> set[int]:

@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-__all__ = ["ALL", "BOTH", "EVERY", "LINES", "MEMORY_LINES", "Plan", "Program", "Row", "Side"]
+__all__ = [
+    "ALL",
+    "BOTH",
+    "EVERY",
+    "LINES",
+    "MEMORY_LINES",
+    "MOUNT_LINES",
+    "Plan",
+    "Program",
+    "Row",
+    "Side",
+    "module_of",
+]
 
 Side = Literal["ours", "monarch", "bare", "nixl"]
 BOTH: tuple[Side, ...] = ("ours", "monarch")
@@ -17,6 +29,22 @@ LINES = ("spawn", "call", "fanout", "rate", "payload", "death", "stacks", "torch
 """Modules of `lines/`: each has `plans(quick)` and a `Measured`, the program that every side runs."""
 MEMORY_LINES = ("onesided", "network", "broadcast")
 """Those of `make bench-memory`."""
+MOUNT_LINES = (
+    "mounts.small_tree",
+    "mounts.spreading",
+    "mounts.large_tree",
+    "mounts.environment",
+    "mounts.in_mesh",
+    "mounts.writing",
+    "mounts.gathering",
+)
+"""Those of `make bench-mounts`, in `benchmarks/mounts/lines/`."""
+
+
+def module_of(line: str) -> str:
+    """The module that has a line."""
+    package, _, name = line.rpartition(".")
+    return f"benchmarks.{package or 'runtime'}.lines.{name}"
 
 
 @dataclass(frozen=True, slots=True)

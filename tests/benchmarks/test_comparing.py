@@ -11,15 +11,15 @@ import pytest
 
 from benchmarks.runtime import comparing
 from benchmarks.runtime.contestant import MARK, Unusable, open_contestant
-from benchmarks.runtime.plan import LINES, MEMORY_LINES, Plan, Row
+from benchmarks.runtime.plan import LINES, MEMORY_LINES, MOUNT_LINES, Plan, Row, module_of
 
 ROWS = (Row("async_p50", "p50", "us"),)
 
 
 def test_every_line_has_plans_whose_metrics_are_told_apart():
-    for line in (*LINES, *MEMORY_LINES):
+    for line in (*LINES, *MEMORY_LINES, *MOUNT_LINES):
         for quick in (True, False):
-            for plan in importlib.import_module(f"benchmarks.runtime.lines.{line}").plans(quick=quick):
+            for plan in importlib.import_module(module_of(line)).plans(quick=quick):
                 metrics = [row.metric for row in plan.rows]
                 assert len(set(metrics)) == len(metrics)
                 assert plan.rounds > 0
