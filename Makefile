@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo demo-hang test test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts docs wheel clean distclean
+.PHONY: help setup demo demo-hang test test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -58,8 +58,12 @@ bench-memory: setup ## Measure one-sided memory, the kernel, torchmonarch and NI
 	@scripts/setup-iperf.sh || true
 	$(BIN)/python -m benchmarks.runtime --json benchmarks/results/memory.json onesided network broadcast
 
-bench-mounts: setup ## Measure mounts beside the plain directory: a table and JSON
+bench-mounts: setup ## Measure mounts, torchmonarch and the plain directory beside them: a table and JSON
+	@scripts/setup-monarch.sh || true
 	$(BIN)/python -m benchmarks.mounts
+
+bench-diagnosis: setup ## Measure diagnosis: right causes, size and speed of answers, what looking costs
+	$(BIN)/python -m benchmarks.diagnosis
 
 docs: setup ## Write docs/tools.md from the tools themselves
 	$(BIN)/python -m milkweed.server.docs docs/tools.md

@@ -3,16 +3,16 @@
     MilkweedError
     ├── NotFound             mesh_not_found, run_not_found, rank_not_found, host_not_found, file_not_found,
     │                        output_not_found, command_not_found, tool_not_found, endpoint_not_found,
-    │                        actor_not_found, not_attached, job_not_found, replica_not_found
+    │                        actor_not_found, not_attached, job_not_found, replica_not_found, mount_not_found
     ├── InvalidArgument      invalid_argument, invalid_path, unsupported, unpicklable, unreadable_arguments,
     │                        out_of_range, wrong_key
     ├── Conflict             name_in_use, mesh_not_ready, mesh_released, run_ended, file_exists, file_changed,
     │                        owner_gone, not_the_owner, mesh_stopped, not_in_an_actor, would_deadlock,
     │                        program_ending, job_ended, slots_in_use, buffer_dropped, access_refused,
-    │                        too_many_buffers
+    │                        too_many_buffers, workspace_in_use
     ├── Unavailable          allocation_failed, scheduler_unusable, isolation_unavailable, host_lost,
     │                        host_ending, keeper_lost, connection_lost, deadline_exceeded,
-    │                        directory_unusable, disk_full, index_unreadable, index_unusable,
+    │                        directory_unusable, disk_full, index_unreadable, index_unusable, index_busy,
     │                        index_elsewhere, proc_lost, cancelled, uncancellable, mailbox_full, outcome_lost,
     │                        buffer_owner_lost, transport_unusable, transfer_failed, mount_unusable,
     │                        watch_unusable, workspace_behind

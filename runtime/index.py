@@ -23,16 +23,21 @@ from .codec import from_json, to_json
 from .errors import Conflict, NotFound, Unavailable
 from .filesystems import NETWORK_TYPES, file_system_type
 from .job_records import JobView
+from .lock_holders import lock_holders
 from .names import quoted
-from .records import HostEvent, MeshSpec, MeshState, MeshView, RunView
+from .records import HostEvent, MeshSpec, MeshState, MeshView, MountSpec, RunView
 
-__all__ = ["KEEPER", "Index", "MeshEvent", "short_id"]
+__all__ = ["KEEPER", "Index", "MeshEvent", "Plan", "short_id"]
 
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _BUSY_S = 10.0
-_VERSION = 3
-# A version whose tables are as they are now, but for those that are missing.
-_BEFORE = 2
+_VERSION = 5
+# Versions whose tables are as they are now, but for those that are missing.
+_BEFORE = (2, 3, 4)
+_MAKE_ROOM = (
+    "Make room on that disk: release_mesh frees what a mesh's hosts wrote there; or set MILKWEED_STATE_DIR to"
+    " a larger one."
+)
 # Errors that the file's directory can be the cause of.
 _OF_THE_DIRECTORY = (
     sqlite3.SQLITE_CANTOPEN,
@@ -56,6 +61,12 @@ CREATE TABLE IF NOT EXISTS jobs (
     created_at REAL NOT NULL);
 CREATE TABLE IF NOT EXISTS job_ids (job TEXT PRIMARY KEY) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS jobs_of_mesh ON jobs (mesh);
+CREATE TABLE IF NOT EXISTS mounts (
+    mount TEXT PRIMARY KEY, mesh TEXT NOT NULL, spec TEXT NOT NULL, ended INTEGER NOT NULL DEFAULT 0)
+    WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS plans (
+    plan TEXT PRIMARY KEY, call TEXT NOT NULL, state TEXT NOT NULL, expires_at REAL NOT NULL)
+    WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS owner (machine TEXT NOT NULL, host TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS events (
     mesh TEXT NOT NULL, host INTEGER NOT NULL, seq INTEGER NOT NULL, event TEXT NOT NULL,
@@ -88,6 +99,16 @@ class MeshEvent:
     event: HostEvent
 
 
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`call` are a tool and its arguments, `state` what it was looked at; to be confirmed by `plan`."""
+
+    plan: str
+    call: str
+    state: str
+    expires_at: float
+
+
 class Index:
     """Open as long as its owner; calls are short and safe from many processes (rollback journal, busy wait).
 
@@ -106,7 +127,7 @@ class Index:
             self._db = sqlite3.connect(path, timeout=_BUSY_S, isolation_level=None)
             self._db.execute("PRAGMA synchronous = NORMAL")
             version = self._db.execute("PRAGMA user_version").fetchone()[0]
-            if version in (0, _BEFORE):
+            if version in (0, *_BEFORE):
                 self._db.executescript(f"BEGIN IMMEDIATE;{_SCHEMA}PRAGMA user_version = {_VERSION}; COMMIT;")
             elif version != _VERSION:
                 why = f"it has version {version}, this Milkweed reads version {_VERSION}"
@@ -140,10 +161,13 @@ class Index:
         try:
             return self._db.execute(statement, values)
         except sqlite3.Error as error:
+            if _is_busy(error):
+                raise _busy(self._path) from None
+            is_full = getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_FULL
             raise Unavailable(
                 "index_unusable",
                 f"the index {self._path} cannot be used: {error}",
-                "Look at the disk (milkweed doctor).",
+                _MAKE_ROOM if is_full else "Look at the disk (milkweed doctor).",
             ) from None
 
     @contextmanager
@@ -206,7 +230,7 @@ class Index:
         """By id, or by the name of a live mesh.
 
         Raises:
-            NotFound: mesh_not_found, naming the live ones.
+            NotFound: mesh_not_found, naming the live ones, or how the last of that name ended.
         """
         row = self._execute(
             "SELECT view FROM meshes WHERE mesh = ? OR (name = ? AND state != 'released')", (mesh, mesh)
@@ -214,6 +238,11 @@ class Index:
         if row is None:
             live = [view.mesh for view in self.meshes()]
             known = f"meshes: {', '.join(live[:8])}" if live else "there is none"
+            last = self._execute(
+                "SELECT view FROM meshes WHERE name = ? ORDER BY created_at DESC LIMIT 1", (mesh,)
+            ).fetchone()
+            if last is not None:
+                known += f"; {from_json(MeshView, json.loads(last[0])).how_it_ended}"
             raise NotFound(
                 "mesh_not_found",
                 f"no mesh '{quoted(mesh)}'; {known}",
@@ -234,10 +263,10 @@ class Index:
             self._execute("INSERT INTO run_ids (run) VALUES (?)", (run,))
             return run
 
-    def _unused(self, table: str, column: str, prefix: str) -> str:
+    def _unused(self, table: str, column: str, prefix: str, length: int = 3) -> str:
         for attempt in itertools.count():
             # Three letters are 29,791 ids; a crowded index gets longer ones.
-            name = f"{prefix}-{short_id(3 + attempt // 8)}"
+            name = f"{prefix}-{short_id(length + attempt // 8)}"
             if not self._execute(f"SELECT 1 FROM {table} WHERE {column} = ?", (name,)).fetchone():
                 return name
         raise AssertionError("unreachable")
@@ -280,6 +309,15 @@ class Index:
         ).fetchall()
         return tuple(from_json(RunView, json.loads(row[0])) for row in rows)
 
+    def globs_to_keep(self, mesh: str) -> tuple[str, ...]:
+        """Of all runs and jobs that the mesh ever had."""
+        rows = self._execute(
+            "SELECT json_extract(view, '$.keep') FROM runs WHERE mesh = ? UNION"
+            " SELECT json_extract(view, '$.request.keep') FROM jobs WHERE mesh = ?",
+            (mesh, mesh),
+        ).fetchall()
+        return tuple(sorted({glob for row in rows for glob in json.loads(row[0] or "[]")}))
+
     def unfinished_runs(self, mesh: str) -> tuple[RunView, ...]:
         """Oldest first."""
         rows = self._execute(
@@ -287,6 +325,59 @@ class Index:
             (mesh,),
         ).fetchall()
         return tuple(from_json(RunView, json.loads(row[0])) for row in rows)
+
+    def add_mount(
+        self,
+        mesh: str,
+        source: str,
+        path: str,
+        mode: str,
+        hosts: tuple[int, ...] = (),
+        made: tuple[str, ...] = (),
+    ) -> MountSpec:
+        """A mount with an id that no other one has or ever will have."""
+        with self._transaction():
+            spec = MountSpec(self._unused("mounts", "mount", "mount"), source, path, mode, hosts, made)
+            self._execute(
+                "INSERT INTO mounts (mount, mesh, spec) VALUES (?, ?, ?)",
+                (spec.mount, mesh, json.dumps(to_json(spec))),
+            )
+            return spec
+
+    def end_mount(self, mount: str) -> None:
+        self._execute("UPDATE mounts SET ended = 1 WHERE mount = ?", (mount,))
+
+    def mounts(self, mesh: str) -> tuple[MountSpec, ...]:
+        """Those of a mesh that were not ended."""
+        rows = self._execute("SELECT spec FROM mounts WHERE mesh = ? AND NOT ended ORDER BY mount", (mesh,))
+        return tuple(from_json(MountSpec, json.loads(row[0])) for row in rows)
+
+    def mesh_of_mount(self, mount: str) -> str:
+        """
+        Raises:
+            NotFound: mount_not_found, or it has ended.
+        """
+        row = self._execute("SELECT mesh, ended FROM mounts WHERE mount = ?", (mount,)).fetchone()
+        if row is None or row[1]:
+            what = f"no mount {quoted(mount)}" if row is None else f"{mount} was unmounted"
+            raise NotFound("mount_not_found", what, "mesh_status names the mounts of a mesh.")
+        return str(row[0])
+
+    def add_plan(self, call: str, state: str, expires_at: float) -> Plan:
+        """Of what a call would do to what there is, for the caller to confirm."""
+        with self._transaction():
+            self._execute("DELETE FROM plans WHERE expires_at < ?", (time.time(),))
+            plan = Plan(self._unused("plans", "plan", "plan", 5), call, state, expires_at)
+            self._execute("INSERT INTO plans VALUES (?, ?, ?, ?)", (plan.plan, call, state, expires_at))
+            return plan
+
+    def take_plan(self, plan: str) -> Plan | None:
+        """Nobody else is given it after that; None: it was taken, is too old, or never was."""
+        row = self._execute(
+            "DELETE FROM plans WHERE plan = ? AND expires_at >= ? RETURNING plan, call, state, expires_at",
+            (plan, time.time()),
+        ).fetchall()
+        return Plan(*row[0]) if row else None
 
     def new_job_id(self) -> str:
         """An id that no job has or ever will have but the one it is for."""
@@ -362,6 +453,8 @@ class Index:
 
 def _unopened(path: Path, error: sqlite3.Error) -> Unavailable:
     """Whether the index itself is at fault, or the directory that it is in."""
+    if _is_busy(error):
+        return _busy(path)
     if getattr(error, "sqlite_errorcode", 0) & 0xFF in _OF_THE_DIRECTORY:
         try:
             with tempfile.TemporaryFile(dir=path.parent) as probe:
@@ -378,6 +471,18 @@ def _unopened(path: Path, error: sqlite3.Error) -> Unavailable:
         f"the index {path} cannot be opened: {error}",
         "Move it away (`milkweed doctor` says how); hosts keep their spools.",
     )
+
+
+def _is_busy(error: sqlite3.Error) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _busy(path: Path) -> Unavailable:
+    holders = lock_holders(path)
+    who = ", ".join(map(str, holders[:3])) or "another process"
+    stopped = [str(one.pid) for one in holders if one.stopped]
+    mend = f"Let it go on (kill -CONT {' '.join(stopped)}) or end it." if stopped else "Call again."
+    return Unavailable("index_busy", f"the index {path} has been locked for {_BUSY_S:.0f} s by {who}", mend)
 
 
 def _machine_id() -> str:

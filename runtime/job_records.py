@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .records import HostPlan, RunView
+from .records import HostCopies, HostPlan, RunView
 from .supervision import Failure, Restart
 
 __all__ = [
@@ -36,7 +36,10 @@ def attempt_id(base: str, attempt: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JobRequest:
-    """What `start_replicas` was asked for; equal ones that run at once are one job."""
+    """What `start_replicas` was asked for; equal ones that run at once are one job.
+
+    `keep` and `scratch` are those of a `RunRequest`.
+    """
 
     argv: tuple[str, ...]
     replicas: int
@@ -45,6 +48,8 @@ class JobRequest:
     env: Mapping[str, str] = field(default_factory=dict)
     cwd: str = ""
     warm: bool = True
+    keep: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +98,7 @@ class JobView:
     reason: str = ""
     why_stopped: str = ""
     warnings: tuple[str, ...] = ()
+    host_copies: tuple[HostCopies, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

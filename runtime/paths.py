@@ -1,10 +1,15 @@
 """Where Milkweed keeps things on a machine.
 
-The state directory (index, meshes, output) is `$MILKWEED_STATE_DIR`, else `$XDG_STATE_HOME/milkweed`, else
-`~/.local/state/milkweed`. The runtime directory (sockets) is `$MILKWEED_RUNTIME_DIR`, else
-`/tmp/milkweed-UID`; it is 0700 and ours, since its sockets carry commands. `$XDG_RUNTIME_DIR` is not used: it
-goes when the user's last login ends, while hosts and runs go on, and a server that was started without it
-would look elsewhere.
+The state directory (index, meshes, output of live ones) is `$MILKWEED_STATE_DIR`, else
+`$XDG_STATE_HOME/milkweed`, else `~/.local/state/milkweed`. The runtime directory (sockets) is
+`$MILKWEED_RUNTIME_DIR`, else `/tmp/milkweed-UID`; it is 0700 and ours, since its sockets carry commands.
+`$XDG_RUNTIME_DIR` is not used: it goes when the user's last login ends, while hosts and runs go on, and a
+server that was started without it would look elsewhere.
+
+What outlives a mesh (output of its runs, files that were to be kept) is in the data directory:
+`$MILKWEED_DATA_DIR`, else `data` in `$MILKWEED_STATE_DIR` where that is set, else `$XDG_DATA_HOME/milkweed`,
+else `~/.local/share/milkweed`. It is made when there is something to keep. Files that were to be kept are
+never forgotten; output is (`retention.py`).
 
 A socket path has at most 107 bytes on Linux, so names in it are short.
 """
@@ -25,10 +30,13 @@ SOCKET_PATH_MAX = 107
 
 @dataclass(frozen=True, slots=True)
 class MeshPaths:
-    """Files of one mesh. `sockets` is in the runtime directory, the rest in the state directory."""
+    """Files of one mesh. `sockets` is in the runtime directory, `kept` in the data directory, the rest in the
+    state directory.
+    """
 
     root: Path
     sockets: Path
+    kept: Path
 
     @property
     def record(self) -> Path:
@@ -51,17 +59,34 @@ class MeshPaths:
         return self.sockets / "k"
 
     @property
-    def workspace_versions(self) -> Path:
-        return self.root / "workspace-versions"
+    def output(self) -> Path:
+        """Leads to the output of runs, by run and host, once that is where it outlives the mesh: whoever has
+        another data directory finds it too.
+        """
+        return self.root / "output"
 
     @property
-    def workspace_socket(self) -> Path:
-        """Where the keeper feeds the workspace to hosts."""
-        return self.sockets / "w"
+    def kept_output(self) -> Path:
+        """Where that is; what else was kept lies beside it, by host."""
+        return self.kept / "output"
 
-    def tree_socket(self, host: int) -> Path:
-        """Where a host offers what it has of the workspace to others."""
-        return self.sockets / f"w{host}"
+    def output_places(self, run: str, host: int) -> tuple[Path, Path]:
+        """Where the output of a run on a host may be: where it is moved to, then where it was written."""
+        return self.output / run / str(host), self.host(host) / "runs" / run
+
+    @property
+    def not_kept(self) -> Path:
+        """What was to be kept, and could not be where `kept` is: it goes with the output of runs."""
+        return self.root / "kept"
+
+    def tree_versions(self, mount: str) -> Path:
+        """What the keeper keeps of a shown directory; `mount` is its id, empty for the workspace."""
+        return self.root / f"versions{mount.removeprefix('mount')}"
+
+    def tree_socket(self, mount: str, host: int | None = None) -> Path:
+        """Where the keeper feeds a directory to hosts, or a host offers what it has of it to others."""
+        name = f"w{mount.removeprefix('mount')}"
+        return self.sockets / (name if host is None else f"{name}.{host}")
 
     def host(self, host: int) -> Path:
         return self.root / "hosts" / str(host)
@@ -77,10 +102,11 @@ def proc_sockets(host_socket: Path, number: int) -> tuple[Path, Path]:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The two directories of one user on one machine."""
+    """The directories of one user on one machine; without `data` it is in the state directory."""
 
     state: Path
     runtime: Path
+    data: Path | None = None
 
     @classmethod
     def from_environment(cls) -> Places:
@@ -93,7 +119,13 @@ class Places:
         home_state = Path(env.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
         state = Path(env.get("MILKWEED_STATE_DIR") or home_state / "milkweed")
         runtime = Path(env.get("MILKWEED_RUNTIME_DIR") or f"/tmp/milkweed-{os.getuid()}")
-        return cls(_private_directory(state), _private_directory(runtime))
+        home_data = Path(env.get("XDG_DATA_HOME") or Path.home() / ".local" / "share")
+        data = home_data / "milkweed"
+        if named := env.get("MILKWEED_DATA_DIR"):
+            data = Path(named)
+        elif env.get("MILKWEED_STATE_DIR"):
+            data = state / "data"
+        return cls(_private_directory(state), _private_directory(runtime), Path(os.path.abspath(data)))
 
     @property
     def index(self) -> Path:
@@ -109,7 +141,11 @@ class Places:
         Raises:
             Unavailable: the runtime directory's path is too long for a socket.
         """
-        paths = MeshPaths(self.state / "meshes" / mesh, self.runtime / mesh.removeprefix("mesh-"))
+        paths = MeshPaths(
+            self.state / "meshes" / mesh,
+            self.runtime / mesh.removeprefix("mesh-"),
+            (self.data or self.state / "data") / mesh,
+        )
         longest = len(os.fsencode(proc_sockets(paths.host_socket(9999), 9_999_999)[1]))
         if longest > SOCKET_PATH_MAX:
             raise Unavailable(

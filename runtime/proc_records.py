@@ -1,36 +1,29 @@
 """What owners, host agents and procs tell each other of procs: plain frozen records.
 
-A proc finds its `ProcPlace` in the variable MILKWEED_PROC. Its control socket speaks lines of JSON, one
-request a line, answered in order.
+A proc finds its place in the variable MILKWEED_PROC (`proc_place`). Its control socket speaks lines of JSON,
+one request a line, answered in order.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from .codec import to_json
 from .records import Exit
 
 __all__ = [
     "LARGE_MODULES",
-    "PROC_VARIABLE",
     "ProcEvent",
     "ProcHealth",
     "ProcOfRun",
     "ProcOutput",
-    "ProcPlace",
     "ProcSpec",
     "ProcStarted",
     "ProcState",
     "SpawnProcs",
-    "decode_place",
-    "encode_place",
 ]
 
-PROC_VARIABLE = "MILKWEED_PROC"
 # Modules whose import takes so long that procs are to find them imported, where their owner has them.
 LARGE_MODULES = ("torch",)
 
@@ -77,24 +70,6 @@ class ProcStarted:
     socket: str
     control: str
     start: str
-
-
-@dataclass(frozen=True, slots=True)
-class ProcPlace:
-    """What a proc is told at its start, in `PROC_VARIABLE`.
-
-    `data_fd` and `control_fd` are listening sockets that it inherits; its own children are not to. `run` is
-    that of its owner.
-    """
-
-    proc: str
-    host_name: str
-    host_socket: str
-    mesh: str
-    sys_path: tuple[str, ...]
-    data_fd: int
-    control_fd: int
-    run: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,19 +121,3 @@ class ProcOfRun:
 
     run: str
     health: ProcHealth
-
-
-def encode_place(place: ProcPlace) -> str:
-    return json.dumps(to_json(place))
-
-
-def decode_place(text: str) -> ProcPlace:
-    """
-    Raises:
-        ValueError: the text is no place.
-    """
-    try:
-        fields = json.loads(text)
-        return ProcPlace(**{**fields, "sys_path": tuple(fields["sys_path"])})
-    except (TypeError, KeyError) as error:
-        raise ValueError(f"no place of a proc: {text[:80]!r}") from error

@@ -27,7 +27,7 @@ class MeshSpec:
     scheduler: str = "local"
     engine: str = "embedded"
     workspace: str = ""
-    workspace_mode: str = "shared"
+    workspace_mode: str = "auto"
     lease_minutes: float = 60.0
     options: Mapping[str, str] = field(default_factory=dict)
 
@@ -48,10 +48,28 @@ class HostView:
 
 
 @dataclass(frozen=True, slots=True)
-class ShownTree:
-    """How one host has the workspace: `mode` is empty where it has it not, `problem` says why (not any more).
+class MountSpec:
+    """A directory of the client that hosts are shown: `source` there, `path` on the hosts.
 
-    `path` is where; `mend` what would make a mount possible, where there is none.
+    `mode`: auto, shared, mount or copy. `mount` is its id; empty for the workspace.
+
+    Or, with the mode `gather`, the other way round: `source` is a path of `hosts` (empty: all), seen at
+    `path` on the client, where the directories `made` were made for it, the innermost first.
+    """
+
+    mount: str
+    source: str
+    path: str
+    mode: str = "auto"
+    hosts: tuple[int, ...] = ()
+    made: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTree:
+    """How one host has a directory: `mode` is empty where it has it not, `problem` says why (not any more).
+
+    `path` is where; `why` the reason of the mode; `mend` what would make a mount possible.
     """
 
     host: int
@@ -65,7 +83,7 @@ class ShownTree:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """What of the workspace the hosts are not shown: by which rule, and how much it is."""
+    """What of a directory the hosts are not shown: by which rule, and how much it is."""
 
     rule: str
     files: int
@@ -73,13 +91,19 @@ class LeftOut:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkspaceView:
-    """The workspace as hosts have it. Where all share it, `revision` is 0 and nothing is left out."""
+class TreeView:
+    """A directory as hosts have it. Where all share it, `revision` is 0 and nothing is left out."""
 
     hosts: tuple[ShownTree, ...] = ()
     revision: int = 0
     entries: int = 0
     left_out: tuple[LeftOut, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MountView:
+    spec: MountSpec
+    tree: TreeView = field(default_factory=TreeView)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +116,17 @@ class MeshView:
     lease_left_s: float = 0.0
     created_at: float = 0.0
     warnings: tuple[str, ...] = ()
-    workspace: WorkspaceView = field(default_factory=WorkspaceView)
+    workspace: TreeView = field(default_factory=TreeView)
+    mounts: tuple[MountView, ...] = ()
+
+    @property
+    def end_words(self) -> str:
+        """Of one that was released, what else is to be said: `the lease ended; 3 files are kept in ...`."""
+        return self.reason.removeprefix("released").removeprefix("; ")
+
+    @property
+    def how_it_ended(self) -> str:
+        return f"{self.mesh} was released" + (f": {self.end_words}" if self.end_words else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +154,8 @@ class ProcessPlan:
 
     `label` names its output file: `rank-3`, or `torchrun-0` for a launcher that starts ranks itself.
     `env` is laid over the host agent's own environment. `cold`: why it is not to be forked by a starter,
-    empty where that was asked for; None: it may be.
+    empty where that was asked for; None: it may be. `own_device`: its place on its host, where it is to see
+    the device of that place alone.
     """
 
     rank: int
@@ -129,6 +164,7 @@ class ProcessPlan:
     env: Mapping[str, str]
     cwd: str
     cold: str | None = None
+    own_device: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +189,10 @@ class HostPlan:
 class RunRequest:
     """What `run_on_mesh` was asked for, checked but not yet placed on hosts.
 
+    `keep` are globs, absolute, of files that are to outlive the mesh. `scratch` are folders of the workspace
+    that are bound to plain directories of each host; `discard` clears what hosts wrote over it first.
+    `own_device` shows each rank the device of its LOCAL_RANK alone.
+
     `attach` makes it a controller: a Python program, where `attach()` gives the hosts of the mesh. Without
     `ranks` it goes to the first host that is ready.
     """
@@ -167,6 +207,10 @@ class RunRequest:
     keep_going: bool = False
     warm: bool = True
     attach: bool = False
+    keep: tuple[str, ...] = ()
+    scratch: tuple[str, ...] = ()
+    discard: bool = False
+    own_device: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +218,7 @@ class RankView:
     """One rank of a run as far as it is known; `pid` is on its host.
 
     `start` is `warm`, `cold`, or `cold: ` and why; empty until it has started, and for what is no Python.
+    `still_since`: nothing of its host's part of the run has moved since; it stays where Milkweed ended it.
     """
 
     rank: int
@@ -184,10 +229,27 @@ class RankView:
     started_at: float | None = None
     ended_at: float | None = None
     start: str = ""
+    still_since: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HostCopies:
+    """Files that a host wrote and the client changed since: the client's are there now.
+
+    `files` are paths in the workspace, each with that of the host's own, which is empty where the host had
+    removed it.
+    """
+
+    host: int
+    files: tuple[tuple[str, str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RunView:
+    """`still_since`: no living rank has moved since; None while anything moves. It stays where Milkweed ended
+    a run that stood still.
+    """
+
     run: str
     mesh: str
     state: RunState
@@ -202,6 +264,9 @@ class RunView:
     job: str = ""
     workspace_revision: int = 0
     edited_since_start: bool = False
+    keep: tuple[str, ...] = ()
+    host_copies: tuple[HostCopies, ...] = ()
+    still_since: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,8 +288,11 @@ class HostEvent:
     """One line of a host's spool; `seq` starts at 1 and has no gaps, `at` is wall clock.
 
     kinds: `rank_started` (pid; detail: `RankView.start`), `rank_exited` (exit), `rank_failed_to_start`
-    (exit.error), `run_ended`, `output_capped`, `spool_delayed`, `host_ending` (detail: why),
-    `proc_died` (exit; detail: whose it was; not where that was asked for);
+    (exit.error), `run_ended`, `run_still` (detail: since when, wall clock) and `run_moves` of its part of a
+    run, `output_capped`, `spool_delayed`, `host_ending` (detail: why),
+    `proc_died` (exit; detail: whose it was; not where that was asked for),
+    `mount_in_use` (detail: who was in it when it was unmounted), `read_failed` (detail: of which file, why),
+    `mount_lost` (detail: which, how; it is started again);
     of a replica (note; run: its attempt's): `replica_started`, `replica_failed` (rank, exit),
     `replica_gave_up` and `replica_stopped` (detail: why), `replica_succeeded`;
     of the keeper: `host_lost`, `host_silent`, `failure_unhandled` (detail: what failed; run: of the

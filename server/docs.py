@@ -83,6 +83,9 @@ def _tool(tool: Tool) -> Iterator[str]:
     for name, item in schema["properties"].items():
         default = "required" if name in schema.get("required", ()) else _default(item)
         yield f"| `{name}` | {_type(item)} | {default} | {_cell(item.get('description', ''))} |"
+        for inner, inner_item in item.get("properties", {}).items():
+            described = _cell(inner_item.get("description", ""))
+            yield f"| `{name}.{inner}` | {_type(inner_item)} | {_default(inner_item)} | {described} |"
     yield ""
 
 

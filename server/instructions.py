@@ -10,10 +10,13 @@ The loop:
    answers when the run ends or after wait_s seconds; the run goes on under its id.
 3. Read the outcome: state, first_failure (rank, exit, exception, traceback), failure_groups, output_tail.
    `next` says the call that helps.
-4. Still running: wait_for_run. No progress: stack_dump(run) groups the ranks by where they are and says which
-   one is elsewhere. Then cancel_run.
+4. Failed, hung or slow: diagnose_run(run) tells the cause from all ranks. Still running: wait_for_run
+   (until="hang" also returns when nothing moves). stack_dump(run): where all ranks are. Then cancel_run.
 5. Edit the files locally with your own tools and run again: hosts see the edit, nothing is to be copied.
-6. release_mesh when done; fetch_files first for what should outlive the hosts.
+   Other directories than the workspace (data): mount_directory.
+   What is not for hosts goes into .milkweedignore (as .gitignore). Where workspace_mode is mount, what runs
+   write there is each host's own; a file that you edit after a host wrote it is yours again (host_copies).
+6. release_mesh when done; fetch_files, or options.keep of a run, for what should outlive the hosts.
 
 Good to know:
 - No shell runs a command: for pipes, globs, variables or && pass `script` (bash, or what its #! line names).

@@ -7,15 +7,20 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import anyio
 
-from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
-from milkweed.runtime.index import MeshEvent
+from milkweed.runtime.devices import HostDevices
+from milkweed.runtime.errors import Conflict, InvalidArgument, MilkweedError, NotFound
+from milkweed.runtime.evidence import HostEvidence
+from milkweed.runtime.holdings import HostHoldings
+from milkweed.runtime.index import MeshEvent, Plan
 from milkweed.runtime.job_records import JobView
 from milkweed.runtime.keeper.mesh_keeper import Released
 from milkweed.runtime.proc_records import ProcOfRun
+from milkweed.runtime.profiling import ProfileRequest, RankProfile
 from milkweed.runtime.records import (
     Exit,
     HostEvent,
@@ -49,10 +54,15 @@ class FakeMesh:
         self.state = MeshView(mesh, spec, "ready", hosts, lease_left_s=spec.lease_minutes * 60)
         self.held: dict[str, FakeRun] = {}
         self.dumped: tuple[ProcessStacks, ...] = ()
+        self.profiled: tuple[RankProfile, ...] = ()
+        self.profile_request: ProfileRequest | None = None
+        self.kept = Path("/nowhere")
         self.happened: tuple[MeshEvent, ...] = ()
         self.files: Any = None
         self.job_views: tuple[JobView, ...] = ()
         self.surveyed: tuple[ProcOfRun, ...] = ()
+        self.seen_devices: dict[int, HostDevices | MilkweedError] = {}
+        self.held_files: dict[int, HostHoldings | MilkweedError] = {}
 
     @property
     def id(self) -> str:
@@ -72,6 +82,9 @@ class FakeMesh:
         self.state = replace(self.state, state="released", lease_left_s=0.0)
         running = tuple(run for run, held in self.held.items() if held.view.ended_at is None)
         return Released(self.id, running, 4 * len(running), f"/state/{self.id}")
+
+    async def holdings(self, within_s: float = 5.0) -> dict[int, HostHoldings | MilkweedError]:
+        return self.held_files
 
     async def start_run(self, request: RunRequest) -> RunView:
         if self.state.state == "released":
@@ -93,6 +106,9 @@ class FakeMesh:
     async def procs(self) -> tuple[ProcOfRun, ...]:
         return self.surveyed
 
+    async def devices(self, within_s: float = 2.0) -> dict[int, HostDevices | MilkweedError]:
+        return self.seen_devices
+
     async def jobs(self) -> tuple[JobView, ...]:
         return self.job_views
 
@@ -104,6 +120,8 @@ class FakeMesh:
             while self.held[run].view.ended_at is None:
                 text = b"".join(self.held[run].output.values()).decode("utf-8", "replace")
                 if until == "output" and re.search(pattern or ".", text):
+                    break
+                if until == "still" and self.held[run].view.still_since is not None:
                     break
                 await anyio.sleep(0.005)
         return self.held[run].view
@@ -148,6 +166,15 @@ class FakeMesh:
     ) -> tuple[ProcessStacks, ...]:
         return tuple(process for process in self.dumped if ranks is None or process.rank in ranks)
 
+    async def evidence(self, run: str, **asked: object) -> tuple[HostEvidence, ...]:
+        return ()
+
+    async def profile(
+        self, run: str, request: ProfileRequest, *, ranks: tuple[int, ...] | None = None
+    ) -> tuple[RankProfile, ...]:
+        self.profile_request = request
+        return tuple(one for one in self.profiled if ranks is None or one.rank in ranks)
+
     def __getattr__(self, name: str) -> Any:
         """File methods are those of `files`, which a test sets."""
         return getattr(self.files, name)
@@ -157,6 +184,8 @@ class FakeMeshes:
     def __init__(self) -> None:
         self.meshes: dict[str, FakeMesh] = {}
         self.opened = 0
+        self.plans: dict[str, Plan] = {}
+        self.planned = 0
 
     def on_start(self, run: FakeRun) -> None:
         """What a new run does; by default it ends well at once."""
@@ -196,6 +225,15 @@ class FakeMeshes:
     async def list(self, *, released: bool = False) -> tuple[MeshView, ...]:
         views = (mesh.state for mesh in self.meshes.values())
         return tuple(view for view in views if released or view.state != "released")
+
+    def add_plan(self, call: str, state: str, expires_at: float) -> Plan:
+        self.planned += 1
+        plan = Plan(f"plan-{self.planned:05}", call, state, expires_at)
+        self.plans[plan.plan] = plan
+        return plan
+
+    def take_plan(self, plan: str) -> Plan | None:
+        return self.plans.pop(plan, None)
 
     def schedulers(self) -> Sequence[SchedulerView]:
         return (

@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 import anyio
 
 from milkweed.runtime.client import Meshes, open_meshes
+from milkweed.runtime.errors import Conflict
 from milkweed.runtime.paths import Places
 
 __all__ = ["open_places", "open_real_meshes"]
@@ -39,4 +40,5 @@ async def open_real_meshes(places: Places) -> AsyncIterator[Meshes]:
         finally:
             with anyio.CancelScope(shield=True), anyio.fail_after(_RELEASE_S):
                 for view in await opened.list():
-                    await (await opened.get(view.mesh)).release()
+                    with suppress(Conflict):  # its lease ends just now
+                        await (await opened.get(view.mesh)).release()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Annotated, Any, get_type_hints
@@ -82,13 +82,24 @@ class Arguments:
 
     def _explain(self, given: Mapping[str, Any], error: ValidationError) -> InvalidArgument:
         found = error.errors(include_url=False, include_context=False, include_input=False)
-        wrong = dict.fromkeys(str(item["loc"][0]) for item in found)
-        lines = [self._explain_one(name, given) for name in wrong]
+        wrong: dict[str, dict[str, None]] = {}
+        for item in found:
+            inner = wrong.setdefault(str(item["loc"][0]), {})
+            inner.update(dict.fromkeys(str(part) for part in item["loc"][1:2]))
+        lines = [line for name, inner in wrong.items() for line in self._explain_some(name, inner, given)]
         told = lines[0] if len(lines) == 1 else "\n- ".join([f"{len(lines)} arguments are wrong", *lines])
         names = ", ".join(self._parameters) or "none"
         return InvalidArgument(
             "invalid_argument", f"{self._tool}: {told}", f"Nothing was done. Its arguments: {names}."
         )
+
+    def _explain_some(self, name: str, inner: Iterable[str], given: Mapping[str, Any]) -> list[str]:
+        """Of an object with fields of its own, what is wrong in it; else one line."""
+        fields = self.schema["properties"].get(name, {}).get("properties")
+        value = given.get(name)
+        if not fields or not isinstance(value, dict):
+            return [self._explain_one(name, given)]
+        return [_explain_field(name, field, fields, value) for field in inner]
 
     def _explain_one(self, name: str, given: Mapping[str, Any]) -> str:
         schema = self.schema["properties"].get(name)
@@ -100,6 +111,14 @@ class Arguments:
         reasons = [item.reason for item in annotations if isinstance(item, Why)]
         because = f" ({reasons[0]})" if reasons else ""
         return f"{name} must be {_expectation(schema)}{because}, got {_shown(given[name])}"
+
+
+def _explain_field(name: str, field: str, fields: Mapping[str, Any], value: Mapping[str, Any]) -> str:
+    if field not in fields:
+        return f"{name} has no '{field[:60]}'{_suggestion(field, fields)}, it has {', '.join(fields)}"
+    if field not in value:
+        return f"{name}.{field} is missing"
+    return f"{name}.{field} must be {_expectation(fields[field])}, got {_shown(value[field])}"
 
 
 def _suggestion(name: str, known: Mapping[str, object]) -> str:

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 from ..runtime.checking import HostCheck, HostFacts, LinkCheck, MeshCheck, median
 from ..runtime.mesh import format_ranks
+from .device_words import models
 from .results import CheckedHosts, CheckedLinks, CheckResult, bounded
+from .verdicts.host_fitness import collective_trouble, collective_words
 from .verdicts.mesh_health import (
     MEMLOCK_ENOUGH,
     HostVerdict,
@@ -27,7 +29,8 @@ _LINKS_NAMED = 6
 def describe_check(mesh: str, check: MeshCheck) -> CheckResult:
     """Hosts that are alike share an entry, those with most wrong first; so do links."""
     facts = {one.host: one.facts for one in check.hosts if one.facts is not None}
-    verdicts = judge_hosts(check)
+    verdicts = judge_hosts(check, mesh)
+    trouble = collective_trouble(check.all_reduce)
     items = _host_items(check.hosts, verdicts)
     links = _link_items(check.links, facts)
     wrong = [verdict for verdict in verdicts if verdict.wrong]
@@ -35,22 +38,24 @@ def describe_check(mesh: str, check: MeshCheck) -> CheckResult:
     def build(share: float) -> CheckResult:
         return CheckResult(
             mesh=mesh,
-            verdict=_verdict(wrong, len(verdicts)),
+            verdict=_verdict(wrong, len(verdicts), trouble),
             host_list=[_clipped(item, share) for item in items[:_SHOWN]],
             links=[_clipped_links(item, share) for item in links[:_SHOWN]],
             more=max(0, len(items) - _SHOWN) + max(0, len(links) - _SHOWN),
-            next=items[0].next if wrong else "",
+            collective=clip(collective_words(check.all_reduce), int(300 * share)),
+            next=items[0].next if wrong else trouble[1] if trouble else "",
         )
 
     return bounded(build)
 
 
-def _verdict(wrong: Sequence[HostVerdict], count: int) -> str:
+def _verdict(wrong: Sequence[HostVerdict], count: int, trouble: tuple[str, str] | None) -> str:
     if not wrong:
-        return "ok"
+        return trouble[0] if trouble else "ok"
     hosts = format_ranks(verdict.host for verdict in wrong)
     where = "between" if all(verdict.or_another for verdict in wrong) else "with"
-    return f"something is wrong {where} host{'s' * (len(wrong) > 1)} {hosts} of {count}"
+    also = f"; {trouble[0]}" if trouble else ""
+    return f"something is wrong {where} host{'s' * (len(wrong) > 1)} {hosts} of {count}{also}"
 
 
 def _host_items(checks: Sequence[HostCheck], verdicts: Sequence[HostVerdict]) -> list[CheckedHosts]:
@@ -58,11 +63,12 @@ def _host_items(checks: Sequence[HostCheck], verdicts: Sequence[HostVerdict]) ->
         zip(checks, verdicts, strict=True),
         key=lambda pair: (not pair[0].error, not pair[1].wrong, pair[0].host),
     )
-    alike: dict[tuple[HostVerdict, tuple[str, str, str]], list[HostCheck]] = {}
+    alike: dict[tuple[HostVerdict, tuple[str, str, str], str], list[HostCheck]] = {}
     for check, verdict in pairs:
-        alike.setdefault((replace(verdict, host=0), _words(check.facts)), []).append(check)
+        devices = "" if check.devices is None else models(check.devices.view.devices)
+        alike.setdefault((replace(verdict, host=0), _words(check.facts), devices), []).append(check)
     items = []
-    for (verdict, (memlock, rdma, ucx)), members in alike.items():
+    for (verdict, (memlock, rdma, ucx), devices), members in alike.items():
         free = [one.facts.shm_free for one in members if one.facts is not None]
         known = [size for size in free if size is not None]
         items.append(
@@ -70,13 +76,20 @@ def _host_items(checks: Sequence[HostCheck], verdicts: Sequence[HostVerdict]) ->
                 hosts=format_ranks(one.host for one in members),
                 verdict="; ".join(verdict.wrong) or "ok",
                 next=verdict.next,
+                devices=devices,
                 rdma=rdma,
                 ucx=ucx,
                 memlock=memlock,
                 shm_free=size_in_words(min(known)) if known else "",
+                disk_free=_least_room(members),
             )
         )
     return items
+
+
+def _least_room(members: Sequence[HostCheck]) -> str:
+    free = [disk.free for one in members if one.surroundings for disk in one.surroundings.disks]
+    return size_in_words(min(free)) if free else ""
 
 
 def _words(facts: HostFacts | None) -> tuple[str, str, str]:
@@ -136,6 +149,7 @@ def _clipped(item: CheckedHosts, share: float) -> CheckedHosts:
         update={
             "hosts": clip(item.hosts, int(300 * share)),
             "verdict": clip(item.verdict, int(700 * share)),
+            "devices": clip(item.devices, int(160 * share)),
             "rdma": clip(item.rdma, int(300 * share)),
             "ucx": clip(item.ucx, int(160 * share)),
         }

@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
+from glob import escape
 
 from ..runtime.errors import InvalidArgument
 
 __all__ = [
     "check_env",
+    "check_folders",
+    "check_keep",
     "check_launcher",
     "check_python_script",
     "check_script",
@@ -193,3 +196,47 @@ def _refuse_shell(character: str, quoted: bool) -> None:
     raise InvalidArgument(
         "invalid_argument", f"the command has {what} ({shown}), and no shell runs it", _USE_SCRIPT
     )
+
+
+def check_keep(globs: Sequence[str], directory: str) -> tuple[str, ...]:
+    """Globs of files to keep, in full: relative ones begin at `directory`, whose name is no glob.
+
+    Raises:
+        InvalidArgument: one that is empty, leads above where it begins, or would keep everything there is.
+    """
+    found = []
+    for glob in globs:
+        whole = glob if glob.startswith("/") else f"{escape(directory)}/{glob}"
+        names = [part for part in whole.split("/") if part not in ("", ".")]
+        if not glob.strip() or ".." in names or "\0" in glob or not names or names[0] == "**":
+            raise InvalidArgument(
+                "invalid_argument",
+                f"keep={glob[:80]!r} names no files below a directory",
+                "Give globs such as 'checkpoints/**' or '**/*.pt'.",
+            )
+        found.append("/" + "/".join(names))
+    return tuple(found)
+
+
+def check_folders(folders: Sequence[str]) -> tuple[str, ...]:
+    """Paths of folders in the workspace, none of which lies in another.
+
+    Raises:
+        InvalidArgument: one that is absolute, the workspace itself, outside of it, or in another.
+    """
+    found = []
+    for folder in folders:
+        names = [part for part in folder.split("/") if part not in ("", ".")]
+        if folder.startswith("/") or ".." in names or "\0" in folder or not names:
+            raise InvalidArgument(
+                "invalid_argument",
+                f"scratch={folder[:80]!r} is no folder below the workspace",
+                "Give a relative path such as 'checkpoints'.",
+            )
+        found.append("/".join(names))
+    for one in found:
+        if other := next((other for other in found if other.startswith(f"{one}/")), None):
+            raise InvalidArgument(
+                "invalid_argument", f"scratch={other[:80]!r} is in {one[:80]!r}", "Leave the inner one out."
+            )
+    return tuple(dict.fromkeys(found))

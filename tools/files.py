@@ -11,12 +11,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
-from ..runtime.errors import InvalidArgument, MilkweedError
+from ..runtime.errors import InvalidArgument, MilkweedError, NotFound
 from ..runtime.fetching import Fetched
 from ..runtime.file_records import FileDigest, FileEntry, FileListing, FileText
 from ..runtime.mesh import format_ranks
 from ..runtime.names import printable, quoted
+from ..runtime.tree_places import is_at_or_below
 from .arguments import Hosts, MeshId, Why
+from .mounts import gather_mount, mount_directory, unmount
 from .registry import Call, Text, tool
 from .results import FetchResult
 from .selection import select_hosts
@@ -26,7 +28,14 @@ from .words import clip, size_in_words
 if TYPE_CHECKING:
     from ..runtime.client import Mesh
 
-__all__ = ["fetch_files", "list_remote_files", "read_remote_file"]
+__all__ = [
+    "fetch_files",
+    "gather_mount",
+    "list_remote_files",
+    "mount_directory",
+    "read_remote_file",
+    "unmount",
+]
 
 _LIST_BYTES = 7500
 _SKIPPED_SHOWN = 10
@@ -59,7 +68,10 @@ async def read_remote_file(
     mesh: MeshId,
     path: RemotePath,
     hosts: Annotated[
-        str, Field(description='the first one is read, the others are compared with it: "0", "0-3", "all"')
+        str,
+        Field(
+            description='the first that has it is read, the others are compared with it: "0", "0-3", "all"'
+        ),
     ] = "0",
     offset: Annotated[int, Field(ge=0, description="in bytes")] = 0,
     limit: Annotated[int | None, Field(ge=1, description="bytes; default: what fits")] = None,
@@ -75,12 +87,22 @@ async def read_remote_file(
     binary file: what it is and its first bytes."""
     found = await call.meshes.get(mesh)
     chosen = await _choose(found, hosts)
-    file = await found.read_file(
-        path, host=chosen[0], offset=offset, limit=limit, tail=tail, grep=grep, max_bytes=max_bytes
-    )
-    lines = [_file_header(file, chosen[0])]
+    digests = await found.file_digests(path, hosts=chosen) if len(chosen) > 1 else {}
+    having = [host for host in chosen if not isinstance(digests.get(host), MilkweedError)]
+    host = (having or chosen)[0]
+    try:
+        file = await found.read_file(
+            path, host=host, offset=offset, limit=limit, tail=tail, grep=grep, max_bytes=max_bytes
+        )
+    except NotFound as error:
+        if error.code != "file_not_found" or (await found.view()).spec.hosts == 1:
+            raise
+        others = 'hosts="all" reads it on the first host that has it. ' if len(chosen) == 1 else ""
+        where = f"{_hosts(chosen)}: {error.cause}"
+        raise NotFound("file_not_found", where, f"{others}{error.next_step}") from None
+    lines = [_file_header(file, host)]
     if len(chosen) > 1:
-        lines.append(_comparison(chosen[0], await found.file_digests(path, hosts=chosen)))
+        lines.append(_comparison(host, digests))
     lines.append(clean(file.text).removesuffix("\n") or "(nothing)")
     if file.next is not None:
         lines.append(f"[there is more; to read on: offset={file.next}]")
@@ -102,7 +124,8 @@ async def fetch_files(
     said as left: the same call again goes on from there."""
     target = _check_destination(destination)
     found = await call.meshes.get(mesh)
-    chosen = await _choose(found, hosts)
+    named = await _choose(found, hosts)
+    chosen, without = await _having(found, path, named)
     began = time.monotonic()
     await call.report(0, None, f"fetching {quoted(path)} from hosts {format_ranks(chosen)}")
     fetched = await found.fetch(path, hosts=chosen, destination=target, report=call.report, within_s=_FETCH_S)
@@ -118,10 +141,46 @@ async def fetch_files(
         unchanged=sum(one.state == "unchanged" for one in fetched),
         left=left,
         skipped=[_skipped(one) for one in skipped[:_SKIPPED_SHOWN]],
+        not_fetched=_without(without),
         hosts=format_ranks(chosen),
         elapsed_s=round(time.monotonic() - began, 2),
+        note=_seen_by_hosts((await found.view()).spec.workspace, target),
         next=again or nothing,
     )
+
+
+async def _having(
+    mesh: Mesh, path: str, hosts: tuple[int, ...]
+) -> tuple[tuple[int, ...], dict[int, MilkweedError]]:
+    """Those that have a path, and why the others have not.
+
+    Raises:
+        MilkweedError: the first one's, where none has it.
+    """
+    if len(hosts) < 2:
+        return hosts, {}
+    answers = await mesh.list_files(path, hosts=hosts, pattern=None, limit=1)
+    errors = {host: answer for host, answer in answers.items() if isinstance(answer, MilkweedError)}
+    having = tuple(host for host in hosts if host not in errors)
+    if not having:
+        raise errors[hosts[0]]
+    return having, errors
+
+
+def _without(errors: Mapping[int, MilkweedError]) -> list[str]:
+    """A line for hosts that say the same, without what to do: the others' files are here."""
+    causes: dict[str, list[int]] = {}
+    for host, error in errors.items():
+        cause = error.cause.split(";")[0] if error.code == "file_not_found" else error.cause
+        causes.setdefault(clip(cause, 300), []).append(host)
+    return [f"{_hosts(members)}: {cause}" for cause, members in causes.items()][:_SKIPPED_SHOWN]
+
+
+def _seen_by_hosts(workspace: str, destination: str) -> str:
+    """That hosts see what was copied into their workspace."""
+    if not is_at_or_below(os.path.realpath(destination), os.path.realpath(workspace)):
+        return ""
+    return "it is in the workspace: hosts see it too; .milkweedignore leaves it out"
 
 
 def _skipped(one: Fetched) -> str:

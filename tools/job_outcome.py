@@ -10,7 +10,9 @@ from ..runtime.job_records import JobStatus, JobView, ReplicaState, ReplicaView
 from ..runtime.mesh import format_ranks
 from ..runtime.records import RunView
 from ..runtime.supervision import Failure
+from .homes import Homes
 from .results import JobItem, JobResult, ReplicaItem, bounded
+from .tree_words import host_copy_words
 from .verdicts import clean
 from .verdicts.failures import exit_in_words
 from .verdicts.tracebacks import parse_failure
@@ -52,6 +54,7 @@ def describe_job(
     now: float,
     lease_left_s: float,
     workspace: str = "",
+    homes: Homes | None = None,
     restarted: int | None = None,
 ) -> JobResult:
     """The job, its troubled replicas first; those that are alike share an entry.
@@ -59,10 +62,13 @@ def describe_job(
     Args:
         now: wall clock.
         workspace: directory of the user's own code, which tracebacks are told from.
+        homes: where hosts have it elsewhere.
         restarted: a replica that was started again just now.
     """
     view = status.view
-    words = {one.replica: failure_in_words(one.failure, workspace) for one in view.replicas if one.failure}
+    words = {
+        one.replica: failure_in_words(one.failure, workspace, homes) for one in view.replicas if one.failure
+    }
     groups: dict[_Alike, list[ReplicaView]] = {}
     for one in view.replicas:
         key = _Alike(
@@ -75,6 +81,7 @@ def describe_job(
         )
         groups.setdefault(key, []).append(one)
     ordered = [groups[key] for key in sorted(groups)]
+    warnings = (*host_copy_words(view.host_copies), *view.warnings)
 
     def build(share: float) -> JobResult:
         shown = ordered[: max(3, int(_ITEMS_SHOWN * share))]
@@ -91,7 +98,7 @@ def describe_job(
             command=clip(view.command, int(200 * share)),
             duration_s=_duration(view, now),
             lease_left_s=round(lease_left_s),
-            warnings=[clip(warning, int(300 * share)) for warning in view.warnings[:5]],
+            warnings=[clip(warning, int(300 * share)) for warning in warnings[:5]],
             next=_next(view, restarted),
         )
 
@@ -110,12 +117,13 @@ def describe_job_item(view: JobView, now: float, share: float = 1.0) -> JobItem:
     )
 
 
-def failure_in_words(failure: Failure, workspace: str = "") -> str:
+def failure_in_words(failure: Failure, workspace: str = "", homes: Homes | None = None) -> str:
     """One line: `rank 1, exit 1: ValueError: no such layer`; without an exception, its last output line."""
     if failure.exit is None:
         return clean(failure.summary())
     who = f"rank {format_ranks(failure.ranks)}, " if failure.ranks else ""
     text = clean("\n".join(failure.tail))
+    text = text if homes is None else homes.text(text)
     found = parse_failure(text, workspace=workspace) if text else None
     said = str(found) if found is not None else clip(_last_line(text), _LAST_LINE)
     if found is not None and found.file:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import Field
 
 from ..runtime.errors import Conflict, InvalidArgument, NotFound
 from ..runtime.mesh import format_ranks
-from ..runtime.names import quoted
 from ..runtime.records import HostView, MeshSpec, MeshView
 from .arguments import Hosts, MeshId, Why
 from .check_outcome import describe_check
+from .confirming import HAS_CHANGED, PLAN_S, Confirm, confirmed
+from .device_words import describe_devices
+from .directories import local_directory
 from .events import fold_events
 from .job_outcome import describe_job_item
+from .losses import Loss, describe_held, loss_of
 from .outcome import describe_item
 from .proc_outcome import describe_procs
 from .registry import Call, tool
@@ -33,11 +34,12 @@ from .results import (
     bounded,
 )
 from .selection import select_hosts
-from .words import clip
-from .workspace_words import how_seen, left_out_words, not_shown
+from .tree_words import how_planned, left_out_words, mode_words, mount_line, warnings_of
+from .words import clip, counted, size_in_words
 
 if TYPE_CHECKING:
-    pass
+    from ..runtime.keeper.holding_control import KeptFiles
+    from ..runtime.keeper.mesh_keeper import Released
 
 __all__ = [
     "allocate_mesh",
@@ -55,7 +57,12 @@ _LIST_MAX = 20
 _EVENTS_READ = 200
 _HOSTS_SHOWN, _JOBS_SHOWN, _RUNS_SHOWN, _EVENTS_SHOWN = 8, 3, 5, 10
 _PROCS_SHOWN = 6
+_MOUNTS_SHOWN = 8
+_DEVICES_SHOWN = 10
+_SURVEY_S = 2.0
+_NOT_KEPT_SHOWN = 5
 
+_WRITES_ON = "Where a run writes on, cancel_run ends it first."
 _RELEASED_BEFORE = "it was released before"
 
 
@@ -97,7 +104,11 @@ async def allocate_mesh(
         Field(description="local directory that hosts see; default: the server's working directory"),
     ] = None,
     workspace_mode: Annotated[
-        str, Field(description="auto, shared, mount (hosts read it through the network) or copy")
+        Literal["auto", "shared", "mount", "copy"],
+        Field(
+            description="shared: hosts see it themselves; mount: live, what they write stays on each; copy:"
+            " kept up; auto: the first of these that can be"
+        ),
     ] = "auto",
     lease_minutes: Annotated[
         float,
@@ -122,8 +133,8 @@ async def allocate_mesh(
         procs_per_host=procs_per_host,
         scheduler=scheduler,
         engine=_check_engine(engine),
-        workspace=_check_workspace(workspace),
-        workspace_mode=_check_workspace_mode(workspace_mode),
+        workspace=local_directory(workspace, "workspace"),
+        workspace_mode=workspace_mode,
         lease_minutes=lease_minutes,
         options=options or {},
     )
@@ -151,12 +162,14 @@ async def list_meshes(call: Call) -> MeshList:
 
 @tool("mesh", read_only=True)
 async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
-    """One mesh in detail: state of its hosts, last runs, last events, lease."""
+    """One mesh in detail: state of its hosts, devices and the ranks on them, last runs and events, lease."""
     found = await call.meshes.get(mesh)
     view = await found.view()
     runs = sorted(await found.runs(), key=lambda run: run.created_at, reverse=True)
     jobs = sorted(await found.jobs(), key=lambda job: job.created_at, reverse=True)
     procs = await found.procs()
+    held = describe_held(await found.holdings(_SURVEY_S))
+    devices = describe_devices(await found.devices(), found.id)
     events = fold_events(await found.events(_EVENTS_READ))
     troubled_first = sorted(view.hosts, key=lambda host: (host.state == "ready", host.host))
     now = time.time()
@@ -167,6 +180,9 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
             host_list=[_describe_host(host, share) for host in troubled_first[:_HOSTS_SHOWN]],
             jobs=[describe_job_item(job, now, share) for job in jobs[:_JOBS_SHOWN]],
             runs=[describe_item(run, now, share) for run in runs[:_RUNS_SHOWN]],
+            devices=[clip(line, int(300 * share)) for line in devices[:_DEVICES_SHOWN]],
+            mounts=[clip(mount_line(one), int(400 * share)) for one in view.mounts[:_MOUNTS_SHOWN]],
+            written=[clip(line, int(200 * share)) for line in held[:_HOSTS_SHOWN]],
             procs=[clip(line, int(300 * share)) for line in describe_procs(procs, now)[:_PROCS_SHOWN]],
             events=[clip(event, int(200 * share)) for event in events[-_EVENTS_SHOWN:]],
         )
@@ -175,9 +191,9 @@ async def mesh_status(call: Call, mesh: MeshId) -> MeshStatus:
 
 @tool("mesh", read_only=True)
 async def check_mesh(call: Call, mesh: MeshId, hosts: Hosts = None) -> CheckResult:
-    """Whether hosts are fit: RDMA, UCX, memlock, /dev/shm, and one-sided reads within and between hosts, with
-    the transport really used, its speed and why nothing better. Tells what is wrong, slow links too, and what
-    mends it. Takes seconds (64 hosts: half a minute) and loads the hosts meanwhile."""
+    """Whether hosts are fit: devices and who uses them, clocks, differing environments, disks, RDMA, memlock,
+    /dev/shm; reads within and between hosts (the transport really used, its speed, why nothing better) and an
+    all-reduce. Tells what is wrong and what mends it. Takes seconds (64 hosts: half a minute), with load."""
     found = await call.meshes.get(mesh)
     chosen = select_hosts(hosts, (await found.view()).spec.hosts)
     await call.report(0, None, f"checking hosts {format_ranks(chosen)}")
@@ -203,17 +219,23 @@ async def extend_lease(
 
 
 @tool("mesh", destructive=True, idempotent=True)
-async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
-    """Ends every run of a mesh and gives its hosts back. Output of its runs stays readable; other files
-    that exist only on the hosts are lost: fetch_files first."""
+async def release_mesh(call: Call, mesh: MeshId, confirm: Confirm = None) -> ReleaseResult:
+    """Ends every run of a mesh and gives its hosts back. Output of its runs stays readable, and what a run's
+    options.keep named is kept. Other files that only its hosts have are lost: where these are checkpoints or
+    more than 1 GB, nothing is done until the call is repeated with the plan that it answers."""
     try:
         found = await call.meshes.get(mesh)
     except NotFound:
         if (before := await _last_of_name(call, mesh)) is None:
             raise
-        return ReleaseResult(mesh=before.mesh, reason=_RELEASED_BEFORE)
-    if (await found.view()).state == "released":
-        return ReleaseResult(mesh=found.id, reason=_RELEASED_BEFORE)
+        return _released_before(before)
+    if (view := await found.view()).state == "released":
+        return _released_before(view)
+    loss = loss_of(await found.holdings())
+    if loss.is_to_be_confirmed:
+        plan, why_not = confirmed(call, "release_mesh", {"mesh": found.id}, loss.state, confirm)
+        if plan:
+            return _not_released(found.id, loss, plan, why_not)
     await call.report(0, None, f"releasing {found.id}")
     try:
         released = await found.release()
@@ -221,14 +243,62 @@ async def release_mesh(call: Call, mesh: MeshId) -> ReleaseResult:
         if error.code != "mesh_released":
             raise
         return ReleaseResult(mesh=found.id, reason="another call released it at the same time")
+    return _released(released, loss)
+
+
+def _released_before(view: MeshView) -> ReleaseResult:
+    what = clip(view.end_words, 500)
+    return ReleaseResult(mesh=view.mesh, reason=f"{_RELEASED_BEFORE}: {what}" if what else _RELEASED_BEFORE)
+
+
+def _not_released(mesh: str, loss: Loss, plan: str, why_not: str) -> ReleaseResult:
+    what = f"{size_in_words(loss.bytes)} that only its hosts have would be lost"
+    return ReleaseResult(
+        mesh=mesh,
+        state="not_released",
+        reason=f"{why_not}; {what}" if why_not else what,
+        would_lose=[clip(line, 300) for line in loss.lines],
+        confirm=plan,
+        next=(f"{_WRITES_ON} " if why_not == HAS_CHANGED else "")
+        + f"fetch_files(mesh={mesh!r}, path=..., destination=...) keeps them (what was fetched is counted"
+        f" here too); release_mesh(mesh={mesh!r}, confirm={plan!r}) within {PLAN_S / 60:.0f} minutes loses"
+        " them.",
+    )
+
+
+def _released(released: Released, loss: Loss) -> ReleaseResult:
+    if not released.is_over:
+        return ReleaseResult(
+            mesh=released.mesh,
+            state="releasing",
+            reason="its work was ended; files are being kept",
+            next=f"release_mesh(mesh={released.mesh!r}) again tells when it is over.",
+        )
+    kept = released.kept
+    what = (
+        f"{counted(kept.files, 'file')}, {size_in_words(kept.bytes)}, in {kept.directory}"
+        if kept.files
+        else ""
+    )
     return ReleaseResult(
         mesh=released.mesh,
         runs_ended=list(released.runs_ended[:50]),
         jobs_ended=list(released.jobs_ended[:20]),
         processes_ended=released.processes_ended,
+        unmounted_in_use=[clip(user, 200) for user in released.in_mounts[:10]],
+        lost=f"{size_in_words(loss.bytes)}: {clip('; '.join(loss.lines), 600)}" if loss.bytes else "",
+        kept=what,
+        not_kept=_not_kept(kept),
         output_directory=released.output_directory,
         next=f"read_run_output(run={released.runs_ended[0]!r}) still works." if released.runs_ended else "",
     )
+
+
+def _not_kept(kept: KeptFiles) -> list[str]:
+    """A few in words, then how many more."""
+    more = len(kept.failed[_NOT_KEPT_SHOWN:]) + kept.more
+    lines = [clip(why, 500) for why in kept.failed[:_NOT_KEPT_SHOWN]]
+    return [*lines, *([f"and {more:,} more files"] if more else [])]
 
 
 async def _last_of_name(call: Call, name: str) -> MeshView | None:
@@ -267,7 +337,7 @@ def _describe_host(host: HostView, share: float) -> HostItem:
 
 def _fields(view: MeshView, share: float) -> dict[str, Any]:
     spec = view.spec
-    warnings = (*not_shown(view.workspace), *view.warnings)
+    warnings = (*warnings_of(view.workspace, "the workspace"), *view.warnings)
     return {
         "mesh": view.mesh,
         "state": view.state,
@@ -278,7 +348,7 @@ def _fields(view: MeshView, share: float) -> dict[str, Any]:
         "scheduler": spec.scheduler,
         "engine": spec.engine,
         "workspace": spec.workspace,
-        "workspace_mode": spec.workspace_mode,
+        "workspace_mode": mode_words(view.workspace, spec.workspace_mode),
         "workspace_revision": str(view.workspace.revision or ""),
         "workspace_left_out": left_out_words(view.workspace, int(300 * share)),
         "lease_left_s": round(view.lease_left_s),
@@ -301,6 +371,11 @@ def _next(view: MeshView) -> str:
         )
     if view.state == "degraded":
         return f"run_on_mesh with ranks on the hosts that are left, or release_mesh(mesh={view.mesh!r})."
+    if view.workspace.hosts and all(tree.problem and not tree.mode for tree in view.workspace.hosts):
+        return (
+            f"Runs are refused without the workspace: release_mesh(mesh={view.mesh!r}), mend what warnings"
+            " say and allocate again, or with another workspace_mode."
+        )
     return f"run_on_mesh(mesh={view.mesh!r}, command=...)."
 
 
@@ -327,7 +402,7 @@ def _plan(spec: MeshSpec, live: tuple[MeshView, ...]) -> MeshResult:
         lease_left_s=spec.lease_minutes * 60,
         would_start=[
             f"{spec.hosts} host agents by scheduler {spec.scheduler}, {spec.procs_per_host} ranks on each",
-            how_seen(spec),
+            how_planned(spec),
         ],
         warnings=[f"{same} is live with these arguments: the call would answer with it"] if same else [],
         next="The same call without dry_run.",
@@ -349,28 +424,3 @@ def _check_engine(engine: str) -> str:
         return "embedded"
     what = "the monarch engine is not built in yet" if engine == "monarch" else f"no engine {engine[:60]!r}"
     raise InvalidArgument("unsupported", f"{what}; engines: auto, embedded", "Leave engine out.")
-
-
-def _check_workspace_mode(mode: str) -> Literal["shared", "mount", "copy"]:
-    """auto is shared: the one scheduler that there is gives hosts of this machine."""
-    match mode:
-        case "auto" | "shared":
-            return "shared"
-        case "mount" | "copy":
-            return mode
-    known = "auto, shared, mount, copy"
-    raise InvalidArgument(
-        "invalid_argument", f"no workspace_mode {mode[:60]!r}; modes: {known}", "Leave it out."
-    )
-
-
-def _check_workspace(workspace: str | None) -> str:
-    path = os.path.abspath(os.path.expanduser(workspace or "."))
-    if not os.path.isdir(path):
-        what = "is a file" if os.path.exists(path) else "does not exist"
-        raise InvalidArgument(
-            "invalid_path",
-            f"workspace '{quoted(path)}' {what}",
-            f"Name a directory of this machine, absolute or relative to {Path.cwd()}.",
-        )
-    return path

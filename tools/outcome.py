@@ -5,24 +5,29 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Literal
 
 from ..runtime.mesh import format_ranks
 from ..runtime.records import Exit, OutputSlice, RankState, RankView, RunView
-from .reading import notes_on, page_tail, text_of
+from .homes import Homes
+from .mending import Mender
+from .reading import Page, notes_on, page_tail, text_of
 from .results import FailureGroup, FirstFailure, RunItem, RunResult, bounded
 from .selection import format_cursor
+from .tree_words import host_copy_words
 from .verdicts import clean
 from .verdicts.failures import RankFailure, exit_in_words, first_failure, group_failures
 from .verdicts.tracebacks import PythonFailure, parse_failure, start_of_last
 from .words import clip
 
-__all__ = ["describe_item", "describe_run", "tail_bytes"]
+__all__ = ["describe_item", "describe_run", "health_of", "tail_bytes"]
 
 _TAIL = 2400
 _TAIL_AFTER_FAILURE = 1200
 _TRACEBACK = 1500
 _GROUPS_SHOWN = 6
+_LAST_WORDS = 400
 _READ_BYTES = 2 * 1024 * 1024
 _STATE_ORDER: tuple[RankState, ...] = ("failed", "lost", "ended", "running", "pending", "succeeded")
 
@@ -32,13 +37,20 @@ def tail_bytes(ranks: int) -> int:
     return min(16_384, max(2_048, _READ_BYTES // max(1, ranks)))
 
 
-_NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 # What `ranks` says too.
 _TOLD_BY_RANKS = re.compile(r"ranks? [\d,-]+ failed")
 
 
 def describe_run(
-    view: RunView, slices: Sequence[OutputSlice], *, now: float, lease_left_s: float, workspace: str = ""
+    view: RunView,
+    slices: Sequence[OutputSlice],
+    *,
+    now: float,
+    lease_left_s: float,
+    workspace: str = "",
+    homes: Homes | None = None,
+    mender: Mender | None = None,
+    faults: Mapping[int, str] = MappingProxyType({}),
 ) -> RunResult:
     """The outcome in the order in which it helps: state, first failure, groups that failed alike, tail.
 
@@ -46,8 +58,13 @@ def describe_run(
         slices: the end of every rank's output, `tail_bytes` of each.
         now: wall clock.
         workspace: directory of the user's own code, which tracebacks are told from.
+        homes: where hosts have it elsewhere.
+        mender: knows what helps with a failure.
+        faults: what faulthandler wrote of ranks that a signal ended.
     """
-    texts = {piece.rank: text_of(piece) for piece in slices}
+    told = str if homes is None else homes.text
+    texts = {piece.rank: told(text_of(piece)) for piece in slices}
+    texts |= {rank: told(text) for rank, text in faults.items()}
     failures = [
         _rank_failure(rank, rank.exit, texts, workspace) for rank in view.ranks if rank.exit is not None
     ]
@@ -67,7 +84,7 @@ def describe_run(
             return int(size * share)
 
         shown = groups[: max(1, room(_GROUPS_SHOWN))]
-        warnings = [clip(warning, room(300)) for warning in (*view.warnings, *notes_on(slices))[:5]]
+        warnings = [clip(told(warning), room(300)) for warning in (*view.warnings, *notes_on(slices))[:5]]
         if len(groups) > len(shown):
             warnings.append(f"{len(groups) - len(shown)} more groups of ranks failed in other ways")
         tail_room = room(_TAIL_AFTER_FAILURE if first is not None else _TAIL)
@@ -77,6 +94,9 @@ def describe_run(
             mesh=view.mesh,
             state=view.state,
             reason=_reason(view, room(400)),
+            health=health_of(view),
+            still_s=_still_s(view, now),
+            host_copies=[clip(line, room(300)) for line in host_copy_words(view.host_copies)],
             ranks={state: clip(ranks, room(200)) for state, ranks in _ranks_by_state(view.ranks).items()},
             first_failure=_first(first, room) if first is not None else None,
             failure_groups=[_group(group.ranks, group.first, room) for group in shown],
@@ -91,7 +111,7 @@ def describe_run(
             edited_since_start=view.edited_since_start,
             lease_left_s=round(lease_left_s),
             warnings=warnings,
-            next=_next(view, first),
+            next=_next(view, first, tail, mender),
         )
 
     return bounded(build)
@@ -102,6 +122,7 @@ def describe_item(view: RunView, now: float, share: float = 1.0) -> RunItem:
     return RunItem(
         run=view.run,
         state=view.state,
+        health=health_of(view),
         reason=_reason(view, int(120 * share)),
         ranks={state: clip(ranks, int(60 * share)) for state, ranks in _ranks_by_state(view.ranks).items()},
         command=clip(view.command, int(100 * share)),
@@ -109,6 +130,18 @@ def describe_item(view: RunView, now: float, share: float = 1.0) -> RunItem:
         duration_s=_duration(view, now),
         age_s=round(max(0.0, now - view.created_at), 1),
     )
+
+
+def health_of(view: RunView) -> Literal["ok", "slow", "hung"]:
+    """`hung` once no rank of a Python program has moved for so long that the watch of its hosts says so."""
+    is_python = any(rank.start for rank in view.ranks)
+    return "hung" if view.state == "running" and view.still_since is not None and is_python else "ok"
+
+
+def _still_s(view: RunView, now: float) -> float:
+    if view.still_since is None or view.state != "running":
+        return 0.0
+    return round(max(0.0, now - view.still_since), 1)
 
 
 def _by_itself(exit_: Exit) -> bool:
@@ -189,29 +222,25 @@ def _duration(view: RunView, now: float) -> float:
     return round(max(0.0, (view.ended_at or now) - view.created_at), 2)
 
 
-def _next(view: RunView, first: RankFailure | None) -> str:
+def _next(view: RunView, first: RankFailure | None, tail: Page, mender: Mender | None) -> str:
+    if health_of(view) == "hung":
+        return f"diagnose_run(run={view.run!r}) tells where and why."
     if view.state in ("queued", "running"):
         return (
-            f"wait_for_run(run={view.run!r}); if nothing comes, stack_dump(target={view.run!r})"
+            f"wait_for_run(run={view.run!r}); if nothing comes, diagnose_run(run={view.run!r})"
             f" and cancel_run(run={view.run!r})."
         )
     if view.state == "failed" and first is not None:
-        return _mend(view, first)
+        words = tail.text[-_LAST_WORDS:] if first.failure is None else str(first.failure)
+        words = "\n".join([words, *tail.notes])
+        if mender is not None and (mend := mender.next_step(words)):
+            return mend
+        if first.failure is None and tail.earlier:
+            return f"read_run_output(run={view.run!r}, ranks='{first.rank}') has what it wrote."
+        alone = len(view.ranks) == 1 and first.failure is not None
+        return "" if alone else f"diagnose_run(run={view.run!r}) tells the cause from all ranks."
     if view.reason == "timed out":
-        return "A stack_dump while it runs tells where it is; give it a longer timeout_s."
+        return f"diagnose_run(run={view.run!r}) tells where it was; else give it a longer timeout_s."
     if view.state == "lost":
         return f"mesh_status(mesh={view.mesh!r}) tells which host is gone; what was written stays readable."
-    return ""
-
-
-def _mend(view: RunView, first: RankFailure) -> str:
-    """What helps with a failure whose traceback is told; where there is none, where to look."""
-    if first.failure is None:
-        return f"read_run_output(run={view.run!r}, ranks='{first.rank}') has what it wrote."
-    missing = _NO_MODULE.search(str(first.failure))
-    if missing is not None:
-        module = missing[1].partition(".")[0]
-        return (
-            f"If {module} is a package: install it for the interpreter that runs (python -m pip install ...)."
-        )
     return ""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BUILT_IN", "DEFAULT", "ENTRY_POINTS", "Call", "Registry", "Text", "Tool", "tool"]
 
-BUILT_IN = ("mesh", "run", "files", "debug", "train", "program")
+BUILT_IN = ("mesh", "run", "files", "debug", "train", "program", "amd")
 DEFAULT = ("mesh", "run", "files", "debug")
 ENTRY_POINTS = "milkweed.toolsets"
 DESCRIPTION_LIMIT = 2048

@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from ..runtime.job_records import JobState, ReplicaState
 from ..runtime.records import HostState, MeshState, RunState
+from .words import size_in_words
 
 __all__ = [
     "RESULT_BYTES",
@@ -22,6 +23,7 @@ __all__ = [
     "FailureGroup",
     "FetchResult",
     "FirstFailure",
+    "GatherResult",
     "HostItem",
     "JobItem",
     "JobResult",
@@ -53,7 +55,7 @@ class Result(BaseModel):
         return self.model_dump(mode="json", exclude_defaults=True)
 
     def summary(self) -> str:
-        """At most three short lines."""
+        """A few short lines, warnings among them."""
         raise NotImplementedError
 
 
@@ -93,6 +95,9 @@ class SchedulerList(Result):
         )
 
 
+_IN_TEXT = 3
+
+
 class MeshResult(Result):
     """What `allocate_mesh` and `extend_lease` answer."""
 
@@ -107,7 +112,10 @@ class MeshResult(Result):
     workspace: str
     workspace_mode: str
     workspace_revision: str = ""
-    workspace_left_out: str = Field(default="", description="what hosts are not shown of it")
+    workspace_left_out: str = Field(
+        default="",
+        description="what hosts are not shown of it, by which rule; .milkweedignore there has more rules",
+    )
     lease_left_s: float
     would_start: list[str] = Field(default=[], description="dry run: what would be started")
     warnings: list[str] = []
@@ -116,7 +124,10 @@ class MeshResult(Result):
     def summary(self) -> str:
         line = f"{self.mesh or 'dry run'}: {self.state}, {self.hosts} x {self.procs_per_host} ranks"
         reason = f" ({self.reason})" if self.reason else ""
-        return f"{line}{reason}, lease {_minutes(self.lease_left_s)}"
+        shown = f", workspace {self.workspace} ({self.workspace_mode})" if self.workspace_mode else ""
+        line = f"{line}{reason}, lease {_minutes(self.lease_left_s)}{shown}"
+        left_out = [f"not shown to hosts: {self.workspace_left_out}"] if self.workspace_left_out else []
+        return "\n".join([line, *map(_cut, left_out), *_warned(self.warnings)])
 
 
 class MeshItem(_Item):
@@ -153,6 +164,7 @@ class HostItem(_Item):
 class RunItem(_Item):
     run: str
     state: RunState
+    health: Literal["ok", "slow", "hung"] = "ok"
     reason: str = ""
     ranks: dict[str, str] = Field(default={}, description="ranks by their state")
     command: str
@@ -177,20 +189,37 @@ class MeshStatus(MeshResult):
     host_list: list[HostItem] = Field(default=[], description="hosts that are not ready first; at most 8")
     jobs: list[JobItem] = Field(default=[], description="replica jobs, newest first; at most 3")
     runs: list[RunItem] = Field(default=[], description="newest first; at most 5")
+    devices: list[str] = Field(
+        default=[], description="what there are, which rank is on which, what is wrong or used by others"
+    )
+    mounts: list[str] = Field(default=[], description="of mount_directory")
+    written: list[str] = Field(default=[], description="files that only hosts have: they go with the mesh")
     procs: list[str] = Field(
         default=[], description="of controllers: how many, and which of them are busy, stuck or silent"
     )
     events: list[str] = Field(default=[], description="newest last; at most 10")
+
+    def summary(self) -> str:
+        hosts = [f"hosts {', '.join(f'{state} {which}' for state, which in self.hosts_by_state.items())}"]
+        jobs = [f"{one.job}: {one.state}" for one in self.jobs]
+        runs = [f"{one.run}: {one.state}, {one.command}" for one in self.runs[:_IN_TEXT]]
+        written = [f"only on {one}" for one in self.written[:_IN_TEXT]]
+        last = self.events[-_IN_TEXT:]
+        known = hosts if self.hosts_by_state else []
+        lines = (*known, *jobs, *runs, *self.devices[:_IN_TEXT], *self.mounts, *written, *self.procs, *last)
+        return "\n".join([super().summary(), *map(_cut, lines)])
 
 
 class CheckedHosts(_Item):
     hosts: str = Field(description="those that are alike share an entry")
     verdict: str = Field(description="ok, or what is wrong, the worst first")
     next: str = Field(default="", description="what mends the first of it")
+    devices: str = Field(default="", description="accelerators with their memory")
     rdma: str = Field(default="", description="ports with their state")
     ucx: str = Field(default="", description="version of the loader's UCX, or why there is none")
     memlock: str = Field(default="", description="soft limit of memory that may be locked")
     shm_free: str = Field(default="", description="in /dev/shm, the least of these hosts")
+    disk_free: str = Field(default="", description="where runs write, the least of these hosts")
 
 
 class CheckedLinks(_Item):
@@ -205,6 +234,7 @@ class CheckResult(Result):
     verdict: str = Field(description="ok, or the hosts that something is wrong with")
     host_list: list[CheckedHosts] = Field(description="the worst first")
     links: list[CheckedLinks] = []
+    collective: str = Field(default="", description="an all-reduce over gloo between hosts that are apart")
     more: int = Field(default=0, description="entries left out")
     next: str = ""
 
@@ -216,17 +246,25 @@ class CheckResult(Result):
             if item.next
         ]
         lines += ["; ".join(f"{item.links} {item.transport} {item.gb_per_s} GB/s" for item in self.links)]
-        lines += [self.next]
+        lines += [self.collective, self.next]
         return "\n".join(_cut(line) for line in lines if line)
 
 
 class ReleaseResult(Result):
     mesh: str
-    state: Literal["released"] = "released"
+    state: Literal["released", "releasing", "not_released"] = Field(
+        default="released", description="not_released: to be confirmed; releasing: files are being kept"
+    )
     reason: str = ""
+    would_lose: list[str] = Field(default=[], description="files that only its hosts have, not yet released")
+    confirm: str = Field(default="", description="the plan to call again with")
+    lost: str = Field(default="", description="what went with the hosts")
+    kept: str = Field(default="", description="what was kept, and where")
+    not_kept: list[str] = []
     runs_ended: list[str] = []
     jobs_ended: list[str] = []
     processes_ended: int = 0
+    unmounted_in_use: list[str] = Field(default=[], description="who was in a mount when it went")
     output_directory: str = ""
     next: str = ""
 
@@ -234,8 +272,63 @@ class ReleaseResult(Result):
         return {"mesh": self.mesh, "state": self.state, **super().content()}
 
     def summary(self) -> str:
+        if self.state == "not_released":
+            more = len(self.would_lose) - _IN_TEXT
+            lost = [*self.would_lose[:_IN_TEXT], *([f"and {more} more lines"] if more > 0 else [])]
+            lines = [f"{self.mesh}: not released; {self.reason}", *lost]
+            return "\n".join([*map(_cut, lines), self.next])  # whole: it has the plan
         ended = f"; runs ended: {', '.join(self.runs_ended)}" if self.runs_ended else ""
-        return _cut(f"{self.mesh}: released, {self.processes_ended} processes ended{ended}")
+        why = f" ({self.reason})" if self.reason else ""
+        lines = [f"{self.mesh}: {self.state}{why}, {self.processes_ended} processes ended{ended}"]
+        lines += [f"kept: {self.kept}"] if self.kept else []
+        lines += [f"not kept: {one}" for one in self.not_kept[:_IN_TEXT]]
+        lines += [f"lost: {self.lost}"] if self.lost else []
+        return "\n".join(map(_cut, lines))
+
+
+class MountResult(Result):
+    mount: str = Field(description="id")
+    mesh: str
+    source: str
+    path: str = Field(description="where hosts have it")
+    mode: str
+    revision: str = ""
+    entries: int = 0
+    left_out: str = Field(default="", description="what hosts are not shown of it")
+    warnings: list[str] = []
+    next: str = ""
+
+    def summary(self) -> str:
+        where = "" if self.path == self.source else f" at {self.path}"
+        line = _cut(f"{self.mount}: {self.source}{where} on {self.mesh} ({self.mode})")
+        return "\n".join([line, *_warned(self.warnings)])
+
+
+class GatherResult(Result):
+    mount: str = Field(description="id")
+    mesh: str
+    remote_path: str
+    mountpoint: str = Field(description="files are at mountpoint/HOST/...")
+    hosts: str
+    warnings: list[str] = []
+    next: str = ""
+
+    def summary(self) -> str:
+        line = (
+            f"{self.mount}: {self.remote_path} of hosts {self.hosts} of {self.mesh} at {self.mountpoint}/HOST"
+        )
+        return "\n".join([_cut(line), *_warned(self.warnings)])
+
+
+class UnmountResult(Result):
+    mount: str
+    mesh: str
+    source: str
+    in_use: list[str] = Field(default=[], description="programs that were in it")
+
+    def summary(self) -> str:
+        used = f"; in use by {', '.join(self.in_use)}" if self.in_use else ""
+        return _cut(f"{self.mount} ({self.source}) was taken from {self.mesh}{used}")
 
 
 class FirstFailure(_Item):
@@ -259,7 +352,11 @@ class RunResult(Result):
     mesh: str
     state: RunState
     reason: str = ""
+    host_copies: list[str] = Field(
+        default=[], description="files that hosts had written and were edited here: these are there now"
+    )
     health: Literal["ok", "slow", "hung"] = "ok"
+    still_s: float = Field(default=0, description="for how long no rank has moved: output, steps, stacks")
     ranks: dict[str, str] = Field(default={}, description="ranks by their state")
     first_failure: FirstFailure | None = None
     failure_groups: list[FailureGroup] = Field(
@@ -286,14 +383,23 @@ class RunResult(Result):
         lines = [
             f"{self.run}: {self.state} after {self.duration_s:g} s"
             + (f", {self.start} start" if self.start else "")
+            + (f", hung: nothing has moved for {self.still_s:.0f} s" if self.health == "hung" else "")
             + (f" ({self.reason})" if self.reason else "")
         ]
+        lines += self.host_copies
         if self.first_failure is not None:
             failure = self.first_failure
             said = f": {failure.exception}" if failure.exception else ""
             lines.append(f"first failure: rank {failure.rank} on host {failure.host}, {failure.exit}{said}")
+        lines += [
+            f"rank{'' if one.ranks.isdecimal() else 's'} {one.ranks}: {one.exception or one.exit}"
+            for one in self.failure_groups[1:]
+        ]
         if self.match:
             lines.append(f"matched: {self.match}")
+        lines += _warned(self.warnings)
+        if self.edited_since_start:
+            lines.append("the workspace was edited since it began")
         if self.next:
             lines.append(self.next)
         head = "\n".join(_cut(line.splitlines()[0]) for line in lines)
@@ -365,15 +471,23 @@ class FetchResult(Result):
     unchanged: int = Field(default=0, description="files that were there already with the same content")
     left: int = Field(default=0, description="files that are not copied yet, for lack of time")
     skipped: list[str] = Field(default=[], description="what is no regular file, the first ten")
+    not_fetched: list[str] = Field(default=[], description="hosts that do not have it, or do not answer")
     hosts: str
+    note: str = ""
     elapsed_s: float
     next: str = ""
 
     def summary(self) -> str:
         same = f", {self.unchanged} were there already" if self.unchanged else ""
-        return _cut(
-            f"{self.files} files ({self.bytes} bytes) from hosts {self.hosts} to {self.destination}{same}"
-        )
+        left = f", {self.left} are left" if self.left else ""
+        files = f"{self.files:,} file{'' if self.files == 1 else 's'} ({size_in_words(self.bytes)})"
+        line = f"{files} to {self.destination}/HOST of host{_s(self.hosts)} {self.hosts}{same}{left}"
+        notes = [*self.not_fetched, *self.skipped][:_IN_TEXT]
+        return "\n".join(map(_cut, filter(None, [line, *notes, self.note, self.next])))
+
+
+def _s(hosts: str) -> str:
+    return "" if hosts.isdecimal() else "s"
 
 
 def _minutes(seconds: float) -> str:
@@ -387,6 +501,11 @@ def _listed(words: list[str], more: int, limit: int = 240) -> str:
         shown.pop()
     more += len(words) - len(shown)
     return ", ".join([*shown, *[f"{more} more"] * bool(more)])
+
+
+def _warned(warnings: list[str]) -> list[str]:
+    """The first few, for a summary."""
+    return [_cut(f"warning: {' '.join(one.split())}") for one in warnings[:3]]
 
 
 def _cut(text: str, limit: int = 240) -> str:

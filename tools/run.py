@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import signal
 import time
+from functools import partial
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import anyio
+import anyio.to_thread
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..runtime.errors import InvalidArgument
+from ..runtime.evidence.remains import fault_text
 from ..runtime.patterns import compile_pattern
 from ..runtime.records import RunRequest, RunView
 from .arguments import MeshId, Ranks, RunId, Why
-from .commands import check_env, check_launcher, check_script, split_command
+from .commands import check_env, check_folders, check_keep, check_launcher, check_script, split_command
+from .homes import Homes
+from .mending import Mender
 from .outcome import describe_item, describe_run, tail_bytes
 from .reading import Page, page_forward, page_tail
 from .registry import Call, Text, tool
@@ -29,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "RUN_SECONDS_MAX",
     "WAIT_MAX_S",
+    "FileOptions",
     "absolute",
     "cancel_run",
     "list_runs",
@@ -48,6 +55,9 @@ _TAIL_LINE_BYTES = 256
 # A footer without its cursor.
 _FOOTER_BYTES = 100
 _NOTES_SHOWN = 3
+_FAULTS = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT)
+_MOST_FAULTS = 4
+_FAULTS_S = 1.5
 
 
 MeshRanks = Annotated[
@@ -56,10 +66,27 @@ MeshRanks = Annotated[
 ]
 
 
-class RunOptions(BaseModel):
+class FileOptions(BaseModel):
+    """What becomes of the files that ranks write."""
+
     model_config = ConfigDict(extra="forbid", strict=True)
 
+    keep: list[str] = Field(
+        default=[], description='globs below cwd of files that outlive the mesh: "checkpoints/**"'
+    )
+    scratch: list[str] = Field(
+        default=[], description="folders of the workspace for many or large files: plain disk of each host"
+    )
+
+
+class RunOptions(FileOptions):
+    discard_host_changes: bool = Field(
+        default=False, description="first remove what hosts wrote to the workspace, but not scratch folders"
+    )
     keep_going: bool = Field(default=False, description="let the other ranks go on when one has failed")
+    own_device: bool = Field(
+        default=False, description="each rank sees its GPU alone, as 0; default: all, chosen by LOCAL_RANK"
+    )
     warm: bool = Field(
         default=True, description="fork Python from a process with torch imported, where one is ready"
     )
@@ -109,16 +136,21 @@ async def run_on_mesh(
     environment = check_env(env or {})
     options = options or RunOptions()
     found = await call.meshes.get(mesh)
+    directory = await absolute(found, cwd)
     request = RunRequest(
         argv=argv,
         launcher=launcher,
         script=None if script is None else check_script(script),
         ranks=ranks,
         env=environment,
-        cwd=await absolute(found, cwd),
+        cwd=directory,
         timeout_s=timeout_s,
         keep_going=options.keep_going,
         warm=options.warm,
+        own_device=options.own_device,
+        keep=check_keep(options.keep, directory or (await found.view()).spec.workspace),
+        scratch=check_folders(options.scratch),
+        discard=options.discard_host_changes,
     )
     return await start_and_wait(call, found, request, wait_s)
 
@@ -137,7 +169,10 @@ async def start_and_wait(call: Call, mesh: Mesh, request: RunRequest, wait_s: fl
 async def wait_for_run(
     call: Call,
     run: RunId,
-    until: Annotated[Literal["end", "output"], Field(description="output: anything new")] = "end",
+    until: Annotated[
+        Literal["end", "output", "hang"],
+        Field(description="output: anything new; hang: the end, or that no rank has moved for about 30 s"),
+    ] = "end",
     pattern: Annotated[
         str | None,
         Field(description="wait until a line matches this regular expression, now or later; implies output"),
@@ -152,7 +187,10 @@ async def wait_for_run(
     began = anyio.current_time()
     limit = min(timeout_s, WAIT_MAX_S - _ANSWER_S)
     view = await found.wait_run(
-        run, until="output" if pattern is not None else until, pattern=pattern, timeout_s=limit
+        run,
+        until="output" if pattern is not None else "still" if until == "hang" else until,
+        pattern=pattern,
+        timeout_s=limit,
     )
     result = await _outcome(found, view)
     left_s = began + WAIT_MAX_S - _ANSWER_S - anyio.current_time()
@@ -164,7 +202,7 @@ async def wait_for_run(
                 result.match = await _last_match(call, found, view, pattern)
                 result.matched = early or bool(result.match)
     if view.ended_at is None and not early and (until == "output" or pattern is not None):
-        result.next = f"Nothing came: stack_dump(target={run!r}) tells where the ranks are."
+        result.next = f"Nothing came: diagnose_run(run={run!r}) tells whether it hangs, and why."
     return result
 
 
@@ -247,9 +285,34 @@ async def _outcome(mesh: Mesh, view: RunView) -> RunResult:
     each = tail_bytes(len(ranks))
     slices = await mesh.read_output(view.run, ranks=ranks, offsets=None, tail_bytes=each, max_bytes=each)
     at = await mesh.view()
-    return describe_run(
-        view, slices, now=time.time(), lease_left_s=at.lease_left_s, workspace=at.spec.workspace
+    describe = partial(
+        describe_run,
+        view,
+        slices,
+        now=time.time(),
+        lease_left_s=at.lease_left_s,
+        workspace=at.spec.workspace,
+        homes=Homes(at),
+        mender=Mender(at),
     )
+    if view.state != "failed":
+        return describe()
+    describe = partial(describe, faults=await _faults(mesh, view))
+    return await anyio.to_thread.run_sync(describe)  # what helps is looked for in file systems
+
+
+async def _faults(mesh: Mesh, view: RunView) -> dict[int, str]:
+    """What the first ranks that a fault ended have left of their stacks; of none others."""
+    ended = [rank.rank for rank in view.ranks if rank.exit is not None and rank.exit.signal in _FAULTS]
+    if not ended:
+        return {}
+    found = await mesh.evidence(view.run, ranks=ended[:_MOST_FAULTS], timeout_s=_FAULTS_S)
+    return {
+        one.rank: fault_text(one.faults[0])
+        for host in found
+        for one in host.ranks
+        if one.rank in ended and one.faults
+    }
 
 
 async def absolute(mesh: Mesh, cwd: str | None) -> str:

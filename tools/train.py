@@ -5,16 +5,17 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from ..runtime.job_records import JobRequest, JobStatus
 from ..runtime.supervision import Restart
 from .arguments import JobId, MeshId, Why
-from .commands import check_env, check_launcher, split_command
+from .commands import check_env, check_folders, check_keep, check_launcher, split_command
+from .homes import Homes
 from .job_outcome import describe_job
 from .registry import Call, tool
 from .results import JobResult
-from .run import WAIT_MAX_S, absolute
+from .run import WAIT_MAX_S, FileOptions, absolute
 
 if TYPE_CHECKING:
     from ..runtime.client import Mesh
@@ -25,9 +26,7 @@ _REPLICAS_MAX = 1024
 _ANSWER_S = 3.0
 
 
-class ReplicaOptions(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
+class ReplicaOptions(FileOptions):
     window_s: float = Field(
         default=600.0, gt=0, le=86_400, description="more than max_restarts in it: the replica is given up"
     )
@@ -77,6 +76,7 @@ async def start_replicas(
     environment = check_env(env or {})
     options = options or ReplicaOptions()
     found = await call.meshes.get(mesh)
+    directory = await absolute(found, cwd)
     request = JobRequest(
         argv=argv,
         replicas=replicas,
@@ -88,8 +88,10 @@ async def start_replicas(
             backoff_max_s=max(options.backoff_s, options.backoff_max_s),
         ),
         env=environment,
-        cwd=await absolute(found, cwd),
+        cwd=directory,
         warm=options.warm,
+        keep=check_keep(options.keep, directory or (await found.view()).spec.workspace),
+        scratch=check_folders(options.scratch),
     )
     started = await found.start_job(request)
     await call.report(0, None, f"{started.job} is running")
@@ -142,5 +144,6 @@ async def _describe(mesh: Mesh, status: JobStatus, *, restarted: int | None = No
         now=time.time(),
         lease_left_s=at.lease_left_s,
         workspace=at.spec.workspace,
+        homes=Homes(at),
         restarted=restarted,
     )

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["clip", "clock", "size_in_words"]
+__all__ = ["clip", "clock", "counted", "size_in_words"]
 
 
 def clip(text: str, limit: int) -> str:
     """At most `limit` characters; what was cut is marked with an ellipsis at the end."""
     return text if len(text) <= limit else f"{text[: max(0, limit - 3)]}..."
+
+
+def counted(count: int, what: str) -> str:
+    """1 file, 2,000 files."""
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
 
 
 def clock(at: float) -> str:

@@ -18,7 +18,7 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -129,8 +129,10 @@ class Children:
         output: int,
         on_exit: OnExit,
         pass_fds: Sequence[int] = (),
+        stdin: int = subprocess.DEVNULL,
+        errors: int | None = None,
     ) -> Child:
-        """Starts a process in a session of its own: stdin is /dev/null, stdout and stderr are `output`.
+        """Starts a process in a session of its own: stdout is `output`, and stderr too, unless `errors` is.
 
         It inherits the descriptors `pass_fds` under their numbers, and no other.
 
@@ -139,7 +141,8 @@ class Children:
         Raises:
             OSError: it cannot be started; `errno` and `filename` tell why.
         """
-        return self._spawn(argv, env, cwd, output, output, on_exit, pass_fds)
+        stderr = output if errors is None else errors
+        return self._spawn(argv, env, cwd, output, stderr, on_exit, pass_fds, stdin)
 
     def adopt(self, pid: int, start_time: int, on_exit: OnExit) -> Child:
         """Watches, as one that `spawn` started, a process that was reparented to us: this very one.
@@ -167,12 +170,13 @@ class Children:
         stderr: int,
         on_exit: OnExit | None,
         pass_fds: Sequence[int] = (),
+        stdin: int = subprocess.DEVNULL,
     ) -> Child:
         before = self._history.counts(None)
         started_at = time.time()
         popen = subprocess.Popen(  # its pidfd is watched below; Popen itself never waits for it
             argv,
-            stdin=subprocess.DEVNULL,
+            stdin=stdin,
             stdout=stdout,
             stderr=stderr,
             cwd=cwd,
@@ -252,7 +256,8 @@ class Children:
             if (watch := self._alive.get(peek.si_pid)) is not None:
                 self._collect(watch)
             else:
-                os.waitid(os.P_PID, peek.si_pid, os.WEXITED | os.WNOHANG)
+                with suppress(ChildProcessError):  # a thread that had started it was faster
+                    os.waitid(os.P_PID, peek.si_pid, os.WEXITED | os.WNOHANG)
 
     async def sample_oom(self) -> None:
         """Keeps the counts of out-of-memory kills while any child runs, for ever."""
@@ -337,6 +342,10 @@ class Children:
             How many processes there were.
         """
         return await self._end(lambda table: ptree.members(table, os.getpid(), trees), grace_s)
+
+    def find(self, trees: Sequence[ptree.Tree]) -> dict[int, ptree.Process]:
+        """What lives of these trees now."""
+        return ptree.members(ptree.snapshot(), os.getpid(), trees)
 
     def enter(self, tenant: object) -> None:
         """Tells of something whose processes may leave daemons that cannot be told from others' daemons."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from ..watching.policy import WatchPolicy
 
 __all__ = ["AgentConfig"]
 
@@ -21,3 +23,4 @@ class AgentConfig:
     """What the processes of its mesh show each other that they know (`memory/here.py`); empty: nothing."""
     life_fd: int | None = None
     """A descriptor whose end is the host's end: its other side is held by whom the host is for."""
+    watch: WatchPolicy = field(default_factory=WatchPolicy)

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import os
 import signal
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
 __all__ = [
     "DUMP_SIGNAL",
     "HOOK_DIRECTORY",
+    "bytecode_environment",
     "can_dump",
     "clear_stack_files",
     "find_stack_file",
@@ -35,6 +37,14 @@ def hook_environment(run_directory: Path, label: str, python_path: str) -> dict[
         "MILKWEED_DUMP_SIGNAL": str(int(DUMP_SIGNAL)),
         "PYTHONPATH": os.pathsep.join(filter(None, (str(HOOK_DIRECTORY), python_path))),
     }
+
+
+def bytecode_environment(directory: Path, of: Iterable[str]) -> dict[str, str]:
+    """Variables by which every Python has the bytecode of what is below the paths `of` in `directory`."""
+    paths = list(dict.fromkeys(of))
+    if any("\n" in path for path in paths):
+        return {}
+    return {"MILKWEED_BYTECODE": str(directory), "MILKWEED_BYTECODE_OF": "\n".join(paths)}
 
 
 def stack_file(run_directory: Path, label: str, pid: int) -> Path:
@@ -66,8 +76,9 @@ def catches(status: str, number: int) -> bool:
 
 
 def clear_stack_files(run_directory: Path) -> None:
-    """Removes stack files that nothing was dumped into, after the end of a run."""
-    for path in run_directory.glob("*.stack.*"):
-        with suppress(OSError):
-            if path.stat().st_size == 0:
-                path.unlink()
+    """Removes files that nothing was dumped into, and what a rank was asked by, after the end of a run."""
+    for pattern in ("*.stack.*", "*.fault.*", "*.ask.*"):
+        for path in run_directory.glob(pattern):
+            with suppress(OSError):
+                if path.stat().st_size == 0:
+                    path.unlink()

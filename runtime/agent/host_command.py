@@ -22,8 +22,9 @@ def agent_command(config: Path) -> list[str]:
 
 
 def unmount_command(directory: Path) -> list[str]:
-    """What cleans up after mounts whose processes were killed."""
-    return [sys.executable, "-I", "-S", str(_UNMOUNT), str(directory)]
+    """What cleans up after mounts whose processes were killed; next to nothing where none ever was."""
+    unmount = [sys.executable, "-I", "-S", str(_UNMOUNT), str(directory)]
+    return ["/bin/sh", "-c", '[ ! -e "$0/mounts" ] || exec "$@"', str(directory), *unmount]
 
 
 def agent_config(command: Sequence[str]) -> Path | None:

@@ -19,13 +19,20 @@ import anyio
 from ..call import serve
 from ..codec import from_json
 from ..records import EndReason
+from ..services.devices import Devices
+from ..services.evidence import Evidence
 from ..services.files import Files
+from ..services.fitness import Fitness
+from ..services.held_files import HeldFiles
 from ..services.host import Host
+from ..services.live_files import LiveFiles
 from ..services.mounts import Mounts
 from ..services.procs import Procs
+from ..services.profiling import Profiling
 from ..services.replicas import Replicas
 from ..services.runs import Runs
 from ..services.stacks import Stacks
+from ..services.watching import Watching
 from .children import open_children
 from .config import AgentConfig
 from .context import HostContext
@@ -68,9 +75,23 @@ async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> N
                 context, Path(config.socket), modules=modules_of_procs(os.environ), forked=forked
             ) as procs,
             Mounts.open(context) as mounts,
+            Watching.open(context, runs, stacks := Stacks(context, runs, procs), config.watch) as watching,
+            Devices.open(context) as devices,
         ):
-            host = Host(context, lease, replicas, procs, mounts)
-            services = (host, runs, replicas, procs, mounts, Files(context), Stacks(context, runs, procs))
+            host = Host(context, lease, replicas, procs, last=mounts)
+            evidence = Evidence(context, runs, stacks)
+            runs.be_watched(evidence)
+            others = (
+                Files(context),
+                HeldFiles(context),
+                LiveFiles(context),
+                stacks,
+                evidence,
+                watching,
+                Fitness(context),
+                Profiling(context, runs),
+            )
+            services = (host, runs, replicas, procs, mounts, devices, *others)
             actors = {type(actor).__name__: actor for actor in services}
             async with anyio.create_task_group() as group:
 

@@ -5,11 +5,26 @@ and when, `checker.py` the actor that does it, `checking.py` the whole on one me
 judged elsewhere. This face has no more than the latter needs: the rest is imported by a keeper that checks.
 """
 
-from .planning import median, slow_links
-from .records import LATE, HostCheck, HostFacts, LinkCheck, Measured, MeshCheck, RdmaPort, RdmaView
+from .planning import apart, median, slow_links
+from .records import (
+    LATE,
+    AllReduce,
+    Clock,
+    HostCheck,
+    HostFacts,
+    LinkCheck,
+    Measured,
+    MeshCheck,
+    RdmaPort,
+    RdmaView,
+    Surroundings,
+    Turn,
+)
 
 __all__ = [
     "LATE",
+    "AllReduce",
+    "Clock",
     "HostCheck",
     "HostFacts",
     "LinkCheck",
@@ -17,6 +32,9 @@ __all__ = [
     "MeshCheck",
     "RdmaPort",
     "RdmaView",
+    "Surroundings",
+    "Turn",
+    "apart",
     "median",
     "slow_links",
 ]

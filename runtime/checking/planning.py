@@ -8,7 +8,17 @@ from dataclasses import dataclass
 
 from .records import LinkCheck
 
-__all__ = ["Visit", "median", "rounds_of", "share_s", "size_for", "slow_links", "tell_apart", "visits_of"]
+__all__ = [
+    "Visit",
+    "apart",
+    "median",
+    "rounds_of",
+    "share_s",
+    "size_for",
+    "slow_links",
+    "tell_apart",
+    "visits_of",
+]
 
 _FEW = 4
 _LEAST_S, _MOST_S = 0.03, 0.5
@@ -95,6 +105,18 @@ def slow_links(links: Sequence[LinkCheck], machines: Mapping[int, str]) -> dict[
         if speeds[way][place] < (_SLOW_SIMULATED if simulated else _SLOW) * medians[way]:
             slow[reader, source] = medians[way]
     return slow
+
+
+def apart(machines: Mapping[int, tuple[object, ...]], most: int) -> tuple[int, ...]:
+    """One host of each of at most `most` places, evenly chosen; none where there is one place alone."""
+    first: dict[tuple[object, ...], int] = {}
+    for host, place in sorted(machines.items()):
+        first.setdefault(place, host)
+    hosts = list(first.values())
+    if len(hosts) < 2:
+        return ()
+    count = min(most, len(hosts))
+    return tuple(hosts[at * len(hosts) // count] for at in range(count))
 
 
 def tell_apart(

@@ -6,12 +6,28 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from ..devices.records import HostDevices
+from ..evidence.records import Disk, Fingerprint
 from ..records import HostState
 
 if TYPE_CHECKING:
     from ..memory.handle import Machine
 
-__all__ = ["LATE", "HostCheck", "HostFacts", "LinkCheck", "Measured", "MeshCheck", "RdmaPort", "RdmaView"]
+__all__ = [
+    "LATE",
+    "AllReduce",
+    "AllReduceTurn",
+    "Clock",
+    "HostCheck",
+    "HostFacts",
+    "LinkCheck",
+    "Measured",
+    "MeshCheck",
+    "RdmaPort",
+    "RdmaView",
+    "Surroundings",
+    "Turn",
+]
 
 LATE = "not measured: there was no time left"
 """The error of a link whose turn did not come."""
@@ -87,18 +103,84 @@ class LinkCheck:
 
 
 @dataclass(frozen=True, slots=True)
+class Clock:
+    """By how much a host's wall clock is ahead of the keeper's, in seconds, and half of the shortest round
+    trip: it is that much less or more at most."""
+
+    ahead: float
+    within: float
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What runs find on a host, and the file systems that they write to."""
+
+    fingerprint: Fingerprint
+    disks: tuple[Disk, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceTurn:
+    """One host's part in an all-reduce of `size` bytes over gloo, that meets at `address` and `port`."""
+
+    python: str
+    rank: int
+    world: int
+    address: str
+    port: int
+    size: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How long the all-reduce took one host at best. `missing`: it has no torch to do it with."""
+
+    seconds: float = 0.0
+    error: str = ""
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduce:
+    """An all-reduce of `size` bytes over gloo with one process on each of `hosts`, by host.
+
+    `turns` is empty where there was none: `skipped` says why.
+    """
+
+    hosts: tuple[int, ...] = ()
+    size: int = 0
+    turns: Mapping[int, Turn] = field(default_factory=dict)
+    skipped: str = ""
+
+    @property
+    def seconds(self) -> float:
+        """Of the slowest host; 0 where any failed."""
+        if not self.turns or any(turn.error or turn.missing for turn in self.turns.values()):
+            return 0.0
+        return max(turn.seconds for turn in self.turns.values())
+
+
+@dataclass(frozen=True, slots=True)
 class HostCheck:
-    """`error`: why nothing is known of it, or what became of it; `state` is the host's at the end."""
+    """`error`: why nothing is known of it, or what became of it; `state` is the host's at the end.
+
+    What its agent did not tell in time is None.
+    """
 
     host: int
     facts: HostFacts | None = None
     error: str = ""
     state: HostState = "ready"
+    clock: Clock | None = None
+    surroundings: Surroundings | None = None
+    devices: HostDevices | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class MeshCheck:
-    """Hosts in their order."""
+    """Hosts in their order. `all_reduce` is None where no two of them are apart."""
 
     hosts: tuple[HostCheck, ...]
     links: tuple[LinkCheck, ...]
+    all_reduce: AllReduce | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Concatenate, Literal, ParamSpec, Protocol, TypeVar
 
 import anyio
@@ -12,19 +13,26 @@ import anyio.to_thread
 from ..actor import Actor
 from ..call import Session
 from ..checking import MeshCheck
+from ..devices import HostDevices
 from ..errors import Conflict, MilkweedError, NotFound, Unavailable
+from ..evidence import HostEvidence
 from ..fetching import Fetched, Report, fetch
 from ..file_records import FileChunk, FileDigest, FileListing, FileText
+from ..holdings import HostHoldings
 from ..index import Index, MeshEvent
 from ..job_records import JobRequest, JobStatus, JobView
 from ..keeper.checks import Checks
+from ..keeper.holding_control import HoldingControl
 from ..keeper.mesh_keeper import MeshKeeper, Released
-from ..keeper.reader import Reader, choose_ranks, read_from_disk
+from ..keeper.mount_control import MountControl
+from ..keeper.reader import Reader, choose_ranks, read_evidence_from_disk, read_from_disk
 from ..keeper.replica_control import ReplicaControl
 from ..keeper.run_control import RunControl
+from ..keeper.unmounted import Unmounted
 from ..paths import MeshPaths
 from ..proc_records import ProcOfRun
-from ..records import MeshView, OutputSlice, ProcessStacks, RunRequest, RunView
+from ..profiling import ProfileRequest, RankProfile
+from ..records import MeshView, MountView, OutputSlice, ProcessStacks, RunRequest, RunView
 from ..schedulers.processes import start_time
 
 __all__ = ["Mesh", "mesh_released", "why_silent"]
@@ -35,6 +43,10 @@ T = TypeVar("T")
 
 CALL_S = 30.0
 _CHECK_S = 42.0
+_MOUNT_S = 44.0
+_RELEASE_S = 36.0
+_SURVEY_S = 5.0
+_PROFILE_SPARE_S = 11.0
 
 
 class Keepers(Protocol):
@@ -98,8 +110,8 @@ class Mesh:
                 raise Unavailable("keeper_lost", *why_silent(self.id, self._paths)) from None
             if error.code != "connection_lost":
                 raise
-            if self._meshes.index.mesh(self.id).state == "released":
-                raise mesh_released(self.id) from None
+            if (view := self._meshes.index.mesh(self.id)).state == "released":
+                raise mesh_released(view) from None
             raise _KeeperDied(
                 "keeper_lost",
                 f"the keeper of {self.id} ended during the call",
@@ -143,12 +155,17 @@ class Mesh:
         return await self._call(MeshKeeper, MeshKeeper.extend_lease, minutes)
 
     async def release(self) -> Released:
-        """Ends all that runs on the mesh and gives its hosts back; output stays on disk.
+        """Ends all that runs on the mesh and gives its hosts back; output stays on disk. What takes longer,
+        since files are being kept, goes on by itself.
 
         Raises:
             Conflict: mesh_released, when it was already.
         """
-        return await self._call(MeshKeeper, MeshKeeper.release)
+        return await self._call_within(_MOUNT_S, MeshKeeper, MeshKeeper.release, _RELEASE_S)
+
+    async def holdings(self, within_s: float = _SURVEY_S) -> dict[int, HostHoldings | MilkweedError]:
+        """What each host that answers has that goes with the mesh, but for what is to be kept."""
+        return await self._call(HoldingControl, HoldingControl.survey, within_s)
 
     async def start_run(self, request: RunRequest) -> RunView:
         """
@@ -156,6 +173,33 @@ class Mesh:
             InvalidArgument, NotFound, Conflict, Unavailable: nothing was started.
         """
         return await self._call(RunControl, RunControl.start, request)
+
+    async def mount(self, source: str, path: str, mode: str = "auto") -> MountView:
+        """Shows the hosts a directory of this machine at `path`; one that is shown so is answered as it is.
+
+        Raises:
+            InvalidArgument: invalid_path, unsupported; nothing was mounted.
+        """
+        return await self._call_within(_MOUNT_S, MountControl, MountControl.mount, source, path, mode)
+
+    async def gather(self, remote: str, mountpoint: str, hosts: Sequence[int] = ()) -> MountView:
+        """Shows a path of hosts (empty: of all) here, at `MOUNTPOINT/HOST`; the same again is answered as it
+        is.
+
+        Raises:
+            NotFound: file_not_found, host_not_found. InvalidArgument: invalid_path, unsupported.
+            Unavailable: mount_unusable.
+        """
+        return await self._call_within(
+            _MOUNT_S, MountControl, MountControl.gather, remote, mountpoint, tuple(hosts)
+        )
+
+    async def unmount(self, mount: str) -> Unmounted:
+        """
+        Raises:
+            NotFound: mount_not_found.
+        """
+        return await self._call_within(_MOUNT_S, MountControl, MountControl.unmount, mount)
 
     async def runs(self) -> tuple[RunView, ...]:
         """Newest first; of a released mesh too."""
@@ -174,11 +218,13 @@ class Mesh:
         self,
         run: str,
         *,
-        until: Literal["end", "output"] = "end",
+        until: Literal["end", "output", "still"] = "end",
         pattern: str | None = None,
         timeout_s: float,
     ) -> RunView:
-        """The run when it is over, when it has printed (what matches `pattern`), or when the time is up."""
+        """The run when it is over, when it has printed (what matches `pattern`), when nothing of it moves, or
+        when the time is up.
+        """
         ends = anyio.current_time() + timeout_s
 
         async def wait() -> RunView:
@@ -299,12 +345,58 @@ class Mesh:
             )
         )
 
+    async def evidence(
+        self,
+        run: str,
+        *,
+        ranks: Sequence[int] | None = None,
+        locals: bool = False,  # noqa: A002
+        timeout_s: float = 5.0,
+    ) -> tuple[HostEvidence, ...]:
+        """What each host knows of a run, also of one that is over; of a released mesh what was kept."""
+        try:
+            return await _repeated(
+                lambda: self._call_within(
+                    timeout_s + CALL_S, Reader, Reader.evidence, run, ranks, timeout_s, locals
+                )
+            )
+        except Conflict:
+            view = self._meshes.index.run(run)
+            hosts = sorted({rank.host for rank in view.ranks})
+            return await anyio.to_thread.run_sync(read_evidence_from_disk, self._paths, run, hosts)
+
+    async def profile(
+        self, run: str, request: ProfileRequest, *, ranks: Sequence[int] | None = None
+    ) -> tuple[RankProfile, ...]:
+        """Where the time of ranks that live goes, sampled on all hosts at once; in rank order.
+
+        It takes `request.seconds`, and up to 11 s more. A rank without a profile tells why in `error`.
+
+        Raises:
+            NotFound: run_not_found, rank_not_found.
+        """
+        return await self._call_within(
+            request.seconds + _PROFILE_SPARE_S, Reader, Reader.profile, run, ranks, request
+        )
+
+    @property
+    def kept(self) -> Path:
+        """The user's own directory for what outlives the mesh."""
+        return self._paths.kept
+
     async def procs(self) -> tuple[ProcOfRun, ...]:
         """The procs that controllers have spawned here, and how they are; of a released mesh none."""
         try:
             return await self._look(Reader, Reader.procs)
         except Conflict:
             return ()
+
+    async def devices(self, within_s: float = 2.0) -> dict[int, HostDevices | MilkweedError]:
+        """The accelerators of each host and who uses them, of some seconds ago; of a released mesh none."""
+        try:
+            return await self._look(Reader, Reader.devices, within_s)
+        except Conflict:
+            return {}
 
     async def check(self, *, hosts: Sequence[int] | None = None) -> MeshCheck:
         """What the hosts have, and how fast memory moves within and between them; takes up to forty seconds.
@@ -351,15 +443,24 @@ class Mesh:
         within_s: float = math.inf,
     ) -> tuple[Fetched, ...]:
         """Copies a file or folder of each host to `destination/<host>/` on the client (see `fetch`)."""
+        from ..gather.direct import open_origins
+
         view = await self.view()
         chosen = [host.host for host in view.hosts] if hosts is None else hosts
-        return await fetch(
-            self, path, hosts=chosen, destination=destination, report=report, within_s=within_s
-        )
+        async with open_origins({host: str(self._paths.host_socket(host)) for host in chosen}) as direct:
+            return await fetch(
+                self,
+                path,
+                hosts=chosen,
+                destination=destination,
+                report=report,
+                within_s=within_s,
+                direct=direct,
+            )
 
 
-def mesh_released(mesh: str) -> Conflict:
-    return Conflict("mesh_released", f"{mesh} was released", "Call allocate_mesh for a new one.")
+def mesh_released(view: MeshView) -> Conflict:
+    return Conflict("mesh_released", view.how_it_ended, "Call allocate_mesh for a new one.")
 
 
 def why_silent(mesh: str, paths: MeshPaths) -> tuple[str, str]:

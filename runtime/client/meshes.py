@@ -6,6 +6,7 @@ import errno
 import logging
 import os
 import sys
+import time
 from collections import defaultdict
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -19,13 +20,14 @@ from .. import schedulers
 from ..call import Session, connect
 from ..daemon import spawn_daemon
 from ..errors import Conflict, MilkweedError, Unavailable
-from ..index import Index
+from ..index import Index, Plan, short_id
 from ..paths import MeshPaths, Places
 from ..records import MeshSpec, MeshView
 from ..retention import forget_old
 from ..schedulers import SchedulerView
 from ..schedulers.processes import start_time, wait_gone
 from ..tasks import background_tasks
+from ..tree_places import check_place, has_own_mounts
 from .mesh import Mesh, mesh_released, why_silent
 
 __all__ = ["Meshes", "open_meshes"]
@@ -33,6 +35,7 @@ __all__ = ["Meshes", "open_meshes"]
 logger = logging.getLogger(__name__)
 
 KEEPER_START_S = 10.0
+_LIST_S = 5.0
 _RETRY_S = 0.01
 _RESPAWN_S = 0.5
 
@@ -67,6 +70,7 @@ class Meshes:
         self._places = places
         self._index = index
         self._tasks = tasks
+        self._unwritten: dict[str, Plan] = {}
         self._connections: dict[str, Session] = {}
         self._connecting: defaultdict[str, anyio.Lock] = defaultdict(anyio.Lock)
 
@@ -79,7 +83,7 @@ class Meshes:
             Conflict: name_in_use. InvalidArgument: the scheduler cannot give that.
             Unavailable: allocation_failed, with the reason; nothing is left running then.
         """
-        schedulers.find(spec.scheduler).check(spec)
+        self._check(spec)
         self._places.mesh(f"mesh-{spec.name}-xxxxxx")  # refused before anything is claimed
         view, new = self._index.claim(spec)
         paths = self._places.mesh(view.mesh)
@@ -102,8 +106,13 @@ class Meshes:
         Raises:
             InvalidArgument, Unavailable: what the scheduler cannot give. Conflict: name_in_use.
         """
-        schedulers.find(spec.scheduler).check(spec)
+        self._check(spec)
         self._index.check_claim(spec)
+
+    def _check(self, spec: MeshSpec) -> None:
+        schedulers.find(spec.scheduler).check(spec)
+        if has_own_mounts(spec) and spec.workspace_mode in ("mount", "copy"):
+            check_place(spec.workspace, (str(self._places.state), str(self._places.runtime)))
 
     async def get(self, mesh: str) -> Mesh:
         """By id, or by the name of a live mesh.
@@ -130,15 +139,30 @@ class Meshes:
         """
         return await self.get(self._index.job(job).mesh)
 
+    async def find_mount(self, mount: str) -> Mesh:
+        """The mesh that a mount belongs to.
+
+        Raises:
+            NotFound: mount_not_found.
+        """
+        return await self.get(self._index.mesh_of_mount(mount))
+
     async def list(self, *, released: bool = False) -> tuple[MeshView, ...]:
-        """All live meshes, oldest first; with `released` the released ones too, as the index has them."""
+        """All live meshes, oldest first; with `released` the released ones too, as the index has them. One
+        whose keeper does not answer soon is told as the index has it, with a warning.
+        """
         found: dict[str, MeshView] = {}
 
         async def ask(view: MeshView) -> None:
+            paths = self._places.mesh(view.mesh)
             try:
-                found[view.mesh] = await Mesh(self, view.mesh, self._places.mesh(view.mesh)).view()
-            except MilkweedError as error:
+                with anyio.fail_after(_LIST_S):
+                    found[view.mesh] = await Mesh(self, view.mesh, paths).view()
+            except TimeoutError:
+                error: MilkweedError = Unavailable("keeper_lost", *why_silent(view.mesh, paths))
                 found[view.mesh] = replace(view, warnings=(str(error),))
+            except MilkweedError as why:
+                found[view.mesh] = replace(view, warnings=(str(why),))
 
         views = self._index.meshes(released=released)
         async with anyio.create_task_group() as group:
@@ -147,6 +171,29 @@ class Meshes:
                     group.start_soon(ask, view)
         answers = [found.get(view.mesh, view) for view in views]
         return tuple(view for view in answers if released or view.state != "released")
+
+    def add_plan(self, call: str, state: str, expires_at: float) -> Plan:
+        """`Index.add_plan`; remembered here where the disk is full, so that a release can make room."""
+        try:
+            return self._index.add_plan(call, state, expires_at)
+        except Unavailable as error:
+            if error.code != "index_unusable":
+                raise
+        plan = Plan(f"plan-{short_id(6)}", call, state, expires_at)
+        live = {name: one for name, one in self._unwritten.items() if one.expires_at >= time.time()}
+        self._unwritten = live | {plan.plan: plan}
+        return plan
+
+    def take_plan(self, plan: str) -> Plan | None:
+        """`Index.take_plan`; None also where the index cannot say so."""
+        if (known := self._unwritten.pop(plan, None)) is not None:
+            return known if known.expires_at >= time.time() else None
+        try:
+            return self._index.take_plan(plan)
+        except Unavailable as error:
+            if error.code != "index_unusable":
+                raise
+            return None
 
     def schedulers(self) -> tuple[SchedulerView, ...]:
         return tuple(_describe(name) for name in schedulers.names())
@@ -164,7 +211,7 @@ class Meshes:
 
     async def _forget_old(self) -> None:
         released = [view.mesh for view in self._index.meshes(released=True) if view.state == "released"]
-        await anyio.to_thread.run_sync(forget_old, [self._places.mesh(mesh).root for mesh in released])
+        await anyio.to_thread.run_sync(forget_old, [self._places.mesh(mesh) for mesh in released])
 
     # Used by Mesh.
 
@@ -182,8 +229,8 @@ class Meshes:
             connection = self._connections.get(mesh)
             if connection is not None and not connection.closed.is_set():
                 return connection
-            if self._index.mesh(mesh).state == "released":
-                raise mesh_released(mesh)
+            if (view := self._index.mesh(mesh)).state == "released":
+                raise mesh_released(view)
             connection = await self._connect(mesh, paths)
             self._connections[mesh] = connection
             self._tasks.start_soon(self._watch, mesh, paths, connection)
@@ -202,8 +249,8 @@ class Meshes:
                     pass
                 if spawned is None:
                     spawned = self._spawn_keeper(mesh, paths)
-                elif self._index.mesh(mesh).state == "released":
-                    raise mesh_released(mesh)
+                elif (view := self._index.mesh(mesh)).state == "released":
+                    raise mesh_released(view)
                 elif start_time(spawned[0]) != spawned[1]:
                     # It ended: killed, or since another one holds the lock, which then answers soon.
                     await anyio.sleep(_RESPAWN_S)
@@ -216,6 +263,7 @@ class Meshes:
             **os.environ,
             "MILKWEED_STATE_DIR": str(self._places.state),
             "MILKWEED_RUNTIME_DIR": str(self._places.runtime),
+            "MILKWEED_DATA_DIR": str(self._places.data or self._places.state / "data"),
         }
         argv = [sys.executable, "-m", "milkweed.runtime.keeper", "--mesh", mesh]
         try:

@@ -6,6 +6,7 @@ For one machine, real processes, simulated hosts.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -18,7 +19,8 @@ from ..mesh_secret import make_secret
 from ..paths import MeshPaths
 from ..records import MeshSpec
 from ..schedulers import HostPlace
-from ..workspace_places import place_on, wants_source
+from ..tree_places import agent_workspace
+from ..watching.policy import VARIABLE, parse_policy
 
 __all__ = ["EmbeddedEngine", "host_command"]
 
@@ -50,12 +52,12 @@ class EmbeddedEngine:
             address=place.address,
             directory=str(place.directory),
             socket=str(paths.host_socket(place.host)),
-            workspace=place_on(spec, paths, place.host),
+            workspace=agent_workspace(spec, paths, place.host),
             lease_s=spec.lease_minutes * 60,
             secret_file=str(make_secret(paths.secret)),
+            watch=parse_policy(os.environ.get(VARIABLE, "")),
         )
-        unmounts = (unmount_command(place.directory),) if wants_source(spec) else ()
-        return host_command(config, place.enter, (*place.leave, *unmounts))
+        return host_command(config, place.enter, (*place.leave, unmount_command(place.directory)))
 
     def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[Session]:
         return open_connection(paths.host_socket(host), role="keeper", peer=f"host {host}")

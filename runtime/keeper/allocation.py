@@ -9,20 +9,27 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+import anyio.to_thread
 
 from .. import engines, schedulers
 from ..agent.lease import boot_id, boottime_s
 from ..agent.spool import Spool
 from ..codec import from_json, to_json
 from ..errors import Unavailable
+from ..mounts.unmount_below import unmount_below
 from ..paths import MeshPaths
 from ..records import HostEvent, MeshSpec
+from ..removing import remove_tree
 from ..schedulers import HostHandle, HostPlace
 
 __all__ = ["Allocation"]
+
+
+_OF_A_LIVE_HOST = ("tmp", "var-tmp", "mounts", "workspace", "shown")
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +96,29 @@ class Allocation:
     async def end_host(self, host: int) -> None:
         """Ends what a lost host left, if its guard could not."""
         await self.scheduler.end_host(self._mesh, host)
+        await self._unmount(self._paths.host(host))
 
     async def give_back(self) -> int:
         """Ends what is left of the hosts; returns how many processes that were."""
-        return await self.scheduler.give_back(self._mesh, self._spec, self._handles)
+        ended = await self.scheduler.give_back(self._mesh, self._spec, self._handles)
+        await self._unmount(self._paths.root)
+        return ended
+
+    async def _unmount(self, directory: Path) -> None:
+        """What is mounted below, of processes that were ended before they could, with their guard."""
+        await anyio.to_thread.run_sync(unmount_below, str(directory))
 
     def clean_up(self) -> None:
-        """Removes what only a live mesh needs; output and spools stay."""
-        shutil.rmtree(self._paths.sockets, ignore_errors=True)
+        """Removes what only a live mesh needs and `clean_hosts` leaves; output and spools stay."""
+        remove_tree(self._paths.sockets)
         self._paths.secret.unlink(missing_ok=True)
+        self.clean_hosts()
+
+    def clean_hosts(self) -> None:
+        """Removes what hosts that were given back wrote; output and spools stay."""
         for handle in self._handles:
-            shutil.rmtree(self._paths.host(handle.host) / "tmp", ignore_errors=True)
+            for directory in _OF_A_LIVE_HOST:
+                remove_tree(self._paths.host(handle.host) / directory)
 
     def spooled(self, host: int) -> tuple[HostEvent, ...]:
         """A host's events as its disk has them, for when it no longer answers."""

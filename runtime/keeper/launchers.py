@@ -64,6 +64,12 @@ def plan_run(request: RunRequest, place: Placement) -> tuple[HostPlan, ...]:
     Raises:
         InvalidArgument: a selection the mesh does not have, or one that the launcher cannot serve.
     """
+    if request.own_device and request.launcher != "spmd":
+        raise InvalidArgument(
+            "unsupported",
+            f"own_device is for launcher='spmd', which starts each rank; {request.launcher!r} was asked for",
+            "Leave it out: ranks find their device by LOCAL_RANK.",
+        )
     groups = _groups(parse_selection(request.ranks, place.extent), place.extent)
     return _LAUNCHERS[request.launcher](request, place, groups)
 
@@ -115,9 +121,10 @@ def _spmd(request: RunRequest, place: Placement, groups: list[_Group]) -> tuple[
             }
             if group.size > 1:
                 env["OMP_NUM_THREADS"] = "1"
-            processes.append(
-                _process(request, place, group.host, rank, f"rank-{rank}", _with_python(request.argv), env)
+            process = _process(
+                request, place, group.host, rank, f"rank-{rank}", _with_python(request.argv), env
             )
+            processes.append(replace(process, own_device=local if request.own_device else None))
         plans.append(_host_plan(request, place, group.host, processes))
     return tuple(plans)
 
@@ -206,7 +213,6 @@ def _process(
 ) -> ProcessPlan:
     base = {
         # A rank that dies by a signal says where; only then does it print.
-        "PYTHONFAULTHANDLER": "1",
         "PATH": place.path,
         "MILKWEED_HOST": str(host),
         "MILKWEED_HOST_ADDRESS": place.addresses[host],

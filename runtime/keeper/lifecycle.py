@@ -13,9 +13,10 @@ from dataclasses import dataclass, replace
 from ..mesh import format_ranks
 from ..records import EndReason, Exit, HostEvent, RankState, RankView, RunState, RunView
 
-__all__ = ["PEER_GRACE_S", "EndRanks", "fold", "is_over", "lose_host", "peers_to_end"]
+__all__ = ["PEER_GRACE_S", "EndRanks", "fold", "is_over", "lose_host", "peers_to_end", "was_on"]
 
 PEER_GRACE_S = 5.0
+_JUST_NOW_S = 5.0
 _OVER: frozenset[RankState] = frozenset({"succeeded", "failed", "ended", "lost"})
 
 
@@ -33,13 +34,21 @@ def is_over(view: RunView) -> bool:
     return view.state not in ("queued", "running")
 
 
-def fold(view: RunView, event: HostEvent) -> RunView:
-    """The view after one event; events of another run, repeated ones and late ones change nothing."""
-    if event.run != view.run or event.rank is None:
+def fold(view: RunView, event: HostEvent, host: int | None = None) -> RunView:
+    """The view after one event of a host; events of another run, repeated and late ones change nothing."""
+    if event.run != view.run:
         return view
-    if event.kind == "rank_started":
+    if event.kind in ("run_still", "run_moves"):
+        return _join(_stand(view, host, _since(event) if event.kind == "run_still" else None))
+    if event.rank is None:
+        return view
+    return _join(_fold_rank(view, event))
+
+
+def _fold_rank(view: RunView, event: HostEvent) -> RunView:
+    if event.kind == "rank_started" and event.rank is not None:
         return _update(view, event.rank, "running", event, started_at=event.at, start=event.detail)
-    if event.kind in ("rank_exited", "rank_failed_to_start"):
+    if event.kind in ("rank_exited", "rank_failed_to_start") and event.rank is not None:
         ending = event.exit or Exit(error=event.detail or "it never started")
         if event.rank < 0:
             return _launcher_ended(view, event, ending)
@@ -47,6 +56,39 @@ def fold(view: RunView, event: HostEvent) -> RunView:
             _update(view, event.rank, _state_after(ending), event, ended_at=event.at, ending=ending)
         )
     return view
+
+
+def _since(event: HostEvent) -> float:
+    try:
+        return float(event.detail)
+    except ValueError:
+        return event.at
+
+
+def _stand(view: RunView, host: int | None, since: float | None) -> RunView:
+    """A host says of its part that it stands still since then, or moves."""
+    ranks = tuple(
+        replace(rank, still_since=since) if rank.host == host and rank.state not in _OVER else rank
+        for rank in view.ranks
+    )
+    return view if ranks == view.ranks else replace(view, ranks=ranks)
+
+
+def _join(view: RunView) -> RunView:
+    """What all hosts say together: a run stands still when all that lives of it does.
+
+    Ranks that have not started are not there yet, unless their launcher stands still.
+    """
+    counted = [
+        rank
+        for rank in view.ranks
+        if rank.state == "running"
+        or (rank.still_since is not None and rank.state == "pending")
+        or (rank.exit is not None and rank.exit.ended_by is not None)
+    ]
+    times = [rank.still_since for rank in counted if rank.still_since is not None]
+    since = max(times) if times and len(times) == len(counted) else None
+    return view if since == view.still_since else replace(view, still_since=since)
 
 
 def lose_host(view: RunView, host: int, at: float) -> RunView:
@@ -57,9 +99,15 @@ def lose_host(view: RunView, host: int, at: float) -> RunView:
         replace(rank, state="lost", ended_at=at) if rank.host == host and rank.state not in _OVER else rank
         for rank in view.ranks
     )
-    return (
-        view if ranks == view.ranks else _settle(replace(view, ranks=ranks, reason=f"host {host} was lost"))
-    )
+    if ranks == view.ranks:
+        return view
+    return _join(_settle(replace(view, ranks=ranks, reason=f"host {host} was lost")))
+
+
+def was_on(view: RunView, host: int, at: float) -> bool:
+    """Whether what happened on a host at a time may concern the run: it has ranks there, or just had."""
+    ended = at if view.ended_at is None else view.ended_at
+    return ended >= at - _JUST_NOW_S and any(rank.host == host for rank in view.ranks)
 
 
 def peers_to_end(view: RunView) -> EndRanks | None:
@@ -101,6 +149,7 @@ def _update(
             ended_at=ended_at,
             exit=ending,
             start=start or rank.start,
+            still_since=rank.still_since if ending is not None and ending.ended_by is not None else None,
         )
 
     return replace(view, ranks=tuple(change(rank) for rank in view.ranks))

@@ -17,15 +17,18 @@ from ..index import Index
 from ..paths import Places
 from .checks import Checks
 from .controllers import Controllers
+from .gathers import Gathers
+from .holding_control import HoldingControl
 from .hosts import Hosts
 from .jobbook import JobBook
 from .journal import Journal
 from .mesh_keeper import MeshKeeper
+from .mount_control import MountControl
 from .reader import Reader
 from .replica_control import ReplicaControl
 from .run_control import RunControl
 from .runbook import RunBook
-from .workspaces import Workspaces
+from .trees import Trees
 
 __all__ = ["run_keeper"]
 
@@ -63,14 +66,17 @@ async def run_keeper(mesh: str) -> None:
         journal = Journal()
         runs = RunBook(mesh, index, journal)
         jobs = JobBook(mesh, index, journal, runs)
-        workspaces = Workspaces(view.spec, paths, hosts)
-        keeper = MeshKeeper(view, paths, index, journal, hosts, runs, jobs, workspaces)
-        control = RunControl(keeper, paths, index, hosts, runs, workspaces)
+        trees = Trees(mesh, view.spec, paths, index, journal, hosts)
+        gathers = Gathers(view, paths, index, journal, hosts)
+        holdings = HoldingControl(mesh, view.spec, paths, index, hosts, trees)
+        keeper = MeshKeeper(view, paths, index, journal, hosts, runs, jobs, trees, gathers, holdings)
+        control = RunControl(keeper, paths, index, hosts, runs, trees)
         replicas = ReplicaControl(keeper, index, hosts, jobs, runs, control)
         controllers = Controllers(keeper, runs)
         reader = Reader(paths, hosts, runs, controllers)
         checks = Checks(keeper, paths, hosts)
-        services = (keeper, control, replicas, controllers, reader, checks)
+        mounts = MountControl(keeper, hosts, trees, gathers, runs)
+        services = (keeper, control, replicas, controllers, reader, checks, mounts, holdings)
         actors = {type(actor).__name__: actor for actor in services}
         logger.info("keeping %s", mesh)
         async with anyio.create_task_group() as group:
@@ -78,7 +84,8 @@ async def run_keeper(mesh: str) -> None:
             group.start_soon(control.end_peers)
             group.start_soon(control.resume_cancels)
             group.start_soon(replicas.resume_stops)
-            group.start_soon(workspaces.run)
+            group.start_soon(trees.run)
+            group.start_soon(gathers.run)
             group.start_soon(keeper.run)
             group.start_soon(control.prepare_hosts)
             await serve(paths.keeper_socket, actors, role="keeper", stop=keeper.released)

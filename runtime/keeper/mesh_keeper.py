@@ -5,26 +5,31 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 
 import anyio
 import anyio.abc
+import anyio.to_thread
 
 from ..actor import Actor, endpoint
 from ..errors import Conflict, InvalidArgument, MilkweedError
 from ..index import Index, MeshEvent
+from ..job_records import JobView
 from ..mesh import format_ranks
 from ..paths import MeshPaths
 from ..records import EndReason, HostEvent, MeshState, MeshView
 from ..services.host import Host
 from .allocation import Allocation
+from .gathers import Gathers
+from .holding_control import HoldingControl, KeptFiles
 from .hosts import Hosts
 from .jobbook import JobBook
 from .journal import Journal
 from .links import HostLink
 from .runbook import RunBook
-from .workspaces import Workspaces
+from .trees import Trees
 
 __all__ = ["END_GRACE_S", "MeshKeeper", "Released"]
 
@@ -35,17 +40,30 @@ MAX_LEASE_S = 7 * 24 * 3600.0
 LEASE_S = 5.0
 _HOST_END_S = 10.0
 _LEASE_LOOK_S = 10.0
+_FAILURES_SAID = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Released:
-    """What a release ended. Output stays in `output_directory`."""
+    """What a release ended. Output is in `output_directory`; `in_mounts`: who was in them.
+
+    `is_over` is False while it goes on: files are being copied.
+    """
 
     mesh: str
     runs_ended: tuple[str, ...]
     processes_ended: int
     output_directory: str
     jobs_ended: tuple[str, ...] = ()
+    in_mounts: tuple[str, ...] = ()
+    kept: KeptFiles = field(default_factory=KeptFiles)
+    is_over: bool = True
+
+
+@dataclass(slots=True)
+class _Releasing:
+    done: anyio.Event = field(default_factory=anyio.Event)
+    outcome: Released | MilkweedError | None = None
 
 
 class MeshKeeper(Actor):
@@ -60,7 +78,9 @@ class MeshKeeper(Actor):
         hosts: Hosts,
         runs: RunBook,
         jobs: JobBook,
-        workspaces: Workspaces,
+        trees: Trees,
+        gathers: Gathers,
+        holdings: HoldingControl,
     ) -> None:
         self._view = view
         self._paths = paths
@@ -69,7 +89,11 @@ class MeshKeeper(Actor):
         self._hosts = hosts
         self._runs = runs
         self._jobs = jobs
-        self._workspaces = workspaces
+        self._trees = trees
+        self._holdings = holdings
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._releasing: _Releasing | None = None
+        self._gathers = gathers
         self._allocation = Allocation(view.mesh, view.spec, paths)
         self._troubles: tuple[str, ...] = ()
         self._settled = anyio.Event()
@@ -80,8 +104,11 @@ class MeshKeeper(Actor):
     async def run(self) -> None:
         """Starts or takes up the hosts and follows them until the release or the end of the lease."""
         async with anyio.create_task_group() as group:
+            self._tasks = group
             group.start_soon(self._keep_hosts, group)
             await self._given_back.wait()
+            # First: it may be what fills the disk that the index waits for.
+            await anyio.to_thread.run_sync(self._allocation.clean_hosts)
             # Until the index has it, we are the only ones who know that the mesh is released.
             await self._journal.drain(self._index.is_there)
             self.released.set()
@@ -111,6 +138,10 @@ class MeshKeeper(Actor):
         self._jobs.take(host, events)  # first: a new attempt becomes a run by it
         self._runs.take(host, events)
 
+    def unfinished_jobs(self) -> tuple[JobView, ...]:
+        """Those that are not over, though none of their replicas may run just now."""
+        return self._jobs.unfinished()
+
     def clean_up(self) -> None:
         """Removes what only a live mesh needs, our socket with it: the last thing to do."""
         self._allocation.clean_up()
@@ -121,9 +152,7 @@ class MeshKeeper(Actor):
             Conflict: mesh_released, or mesh_not_ready while it starts.
         """
         if self._view.state == "released":
-            raise Conflict(
-                "mesh_released", f"{self._view.mesh} was released", "Call allocate_mesh for a new one."
-            )
+            raise Conflict("mesh_released", self._view.how_it_ended, "Call allocate_mesh for a new one.")
         if not self._settled.is_set():
             raise Conflict(
                 "mesh_not_ready",
@@ -142,7 +171,8 @@ class MeshKeeper(Actor):
             self._view,
             hosts=hosts,
             lease_left_s=max(0.0, self._allocation.lease_left_s()),
-            workspace=self._workspaces.view(),
+            workspace=self._trees.workspace_view(),
+            mounts=(*self._trees.mount_views(), *self._gathers.views()),
         )
 
     @endpoint
@@ -150,7 +180,7 @@ class MeshKeeper(Actor):
         """The view once all hosts are ready, with the workspace, or one is lost, or when the time is up."""
         with anyio.move_on_after(timeout_s):
             await self._settled.wait()
-            await self._workspaces.settled(self._hosts.ready())
+            await self._trees.settled(self._hosts.ready())
         return await self.view()
 
     @endpoint
@@ -187,12 +217,40 @@ class MeshKeeper(Actor):
             return view
 
     @endpoint
-    async def release(self) -> Released:
-        """Ends all that runs, gives the hosts back and ends the keeper."""
-        async with self.changing:
-            if self._view.state == "released":
-                self.require_live()
-            return await self._end_everything("released", "released")
+    async def release(self, within_s: float) -> Released:
+        """Ends all that runs, gives the hosts back, keeps what was to be kept and ends the keeper.
+
+        Goes on by itself when that takes longer.
+
+        Raises:
+            Conflict: mesh_released, by another call too.
+        """
+        assert self._tasks is not None
+        if (releasing := self._releasing) is None:
+            releasing = self._releasing = _Releasing()
+            self._tasks.start_soon(self._release, releasing)
+        with anyio.move_on_after(within_s):
+            await releasing.done.wait()
+        if not releasing.done.is_set():
+            return Released(self._view.mesh, (), 0, str(self._paths.root), is_over=False)
+        if isinstance(releasing.outcome, Released):
+            outcome, releasing.outcome = releasing.outcome, None  # one caller is told
+            return outcome
+        if releasing.outcome is not None:
+            raise releasing.outcome
+        raise Conflict("mesh_released", self._view.how_it_ended, "Call allocate_mesh for a new one.")
+
+    async def _release(self, releasing: _Releasing) -> None:
+        try:
+            async with self.changing:
+                if self._view.state == "released":
+                    self.require_live()
+                releasing.outcome = await self._end_everything("released", "released")
+        except MilkweedError as error:
+            releasing.outcome = error
+            self._releasing = None
+        finally:
+            releasing.done.set()
 
     def _host_changed(self, tasks: anyio.abc.TaskGroup, host: int) -> None:
         if self._view.state == "released":
@@ -202,14 +260,15 @@ class MeshKeeper(Actor):
             self.say(f"host_{link.state}", f"host {host}: {link.reason}")
         if link.state == "ready":
             self._hosts.returned()
-            self._workspaces.host_ready(host)
+            self._trees.host_ready(host)
         if link.state == "lost":
             link.take(self._allocation.spooled(host))
             self._runs.host_lost(host, time.time())
             self._jobs.host_lost(host, link.reason, time.time())
             tasks.start_soon(self._allocation.end_host, host)
         lost = self._hosts.in_state("lost")
-        if lost and self._view.state == "starting" and not self._allocation.resumed:
+        is_ending = self._holdings.is_ending  # which is what it is lost by
+        if lost and self._view.state == "starting" and not self._allocation.resumed and not is_ending:
             # A mesh that was never whole is given back: nobody can have used it.
             reason = "; ".join(f"host {one.host}: {one.reason}" for one in lost[:3])
             tasks.start_soon(self._give_back, f"allocation_failed: {reason}")
@@ -266,15 +325,22 @@ class MeshKeeper(Actor):
     async def _end_everything(self, reason: EndReason, words: str) -> Released:
         runs = tuple(view.run for view in self._runs.unfinished())
         jobs = tuple(view.job for view in self._jobs.unfinished())
-        with anyio.CancelScope(shield=True):
-            processes = await self._end_hosts(reason)
-            processes += await self._give_back(words, reason)
-        return Released(self._view.mesh, runs, processes, str(self._paths.root), jobs)
+        with anyio.CancelScope(shield=True), self._holdings.ending():
+            in_gathers = await self._gathers.end_all()
+            processes, in_mounts = await self._end_hosts(reason)
+            ended, kept, output = await self._give_back(words, reason)
+        in_use = in_gathers + in_mounts
+        return Released(self._view.mesh, runs, processes + ended, str(output), jobs, in_use, kept)
 
-    async def _end_hosts(self, reason: EndReason) -> int:
+    async def _end_hosts(self, reason: EndReason) -> tuple[int, tuple[str, ...]]:
+        in_mounts: list[str] = []
+
         async def end(link: HostLink) -> int:
             ended = await link.call(Host, Host.end, reason, END_GRACE_S, link.after)
             link.take(ended.events)
+            in_mounts.extend(
+                f"host {link.host}: {event.detail}" for event in ended.events if event.kind == "mount_in_use"
+            )
             with anyio.move_on_after(_HOST_END_S):
                 await link.lost.wait()
             return ended.processes
@@ -283,10 +349,11 @@ class MeshKeeper(Actor):
         for host, answer in answers.items():
             if isinstance(answer, MilkweedError):
                 logger.warning("host %d did not end by itself: %s", host, answer)
-        return sum(answer for answer in answers.values() if isinstance(answer, int))
+        processes = sum(answer for answer in answers.values() if isinstance(answer, int))
+        return processes, tuple(in_mounts)
 
-    async def _give_back(self, words: str, reason: EndReason = "released") -> int:
-        """Ends what is left, hosts that were never taken up too; no run outlives it."""
+    async def _give_back(self, words: str, reason: EndReason = "released") -> tuple[int, KeptFiles, Path]:
+        """Ends what is left, hosts that were never taken up too; no run outlives it, but its output does."""
         with anyio.CancelScope(shield=True):
             ended = await self._allocation.give_back()
             for host in range(self._view.spec.hosts):
@@ -297,6 +364,10 @@ class MeshKeeper(Actor):
                     self._take(host, events)
             self._jobs.close(reason)
             self._runs.close(reason, time.time())
-            self._put("released", words)
+            kept = await self._holdings.keep(all_that_matters=reason != "released")
+            output = await self._holdings.keep_output()
+            for why in kept.failed[:_FAILURES_SAID]:
+                self.say("not_kept", why)
+            self._put("released", "; ".join(filter(None, (words, kept.in_words(self._paths.keeper_log)))))
         self._given_back.set()
-        return ended
+        return ended, kept, output

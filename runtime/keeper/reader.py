@@ -2,32 +2,47 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 
 import anyio
 import anyio.to_thread
 
 from ..actor import Actor, endpoint
+from ..devices import HostDevices
 from ..errors import MilkweedError, NotFound
+from ..evidence import HostEvidence
+from ..evidence.remains import read_kept
 from ..file_records import FileChunk, FileDigest, FileListing, FileText
 from ..mesh import format_ranks
-from ..output import read_slice
+from ..output import read_output
 from ..paths import MeshPaths
 from ..proc_records import ProcOfRun
+from ..profiling import ProfileRequest, RankProfile
 from ..records import OutputSlice, ProcessStacks, RankView, RunView
 from ..retention import KEEP_S
+from ..services.devices import Devices
+from ..services.evidence import Evidence
 from ..services.files import Files
 from ..services.procs import Procs
+from ..services.profiling import PROFILE_SPARE_S, Profiling
 from ..services.runs import Runs
 from ..services.stacks import Stacks
 from .controllers import Controllers
 from .hosts import Hosts
+from .links import HostLink
 from .runbook import RunBook
 
-__all__ = ["Reader", "choose_ranks", "read_from_disk"]
+__all__ = ["Reader", "choose_ranks", "read_evidence_from_disk", "read_from_disk"]
 
 _SPARE_S = 5.0
 _SURVEY_S = 4.0
+_EVIDENCE_SPARE_S = 1.0
+_WAY_BACK_S = 0.005
+_DEVICES_SPARE_S = 2.0
+_PROFILE_WAY_S = 2.0
 
 
 class Reader(Actor):
@@ -125,6 +140,58 @@ class Reader(Actor):
         return tuple(sorted(found, key=lambda one: (one.procs, one.rank, one.child_of is not None, one.pid)))
 
     @endpoint
+    async def evidence(
+        self, run: str, ranks: Sequence[int] | None, timeout_s: float, with_locals: bool = False
+    ) -> tuple[HostEvidence, ...]:
+        """What each host of a run knows of it; one that does not answer in time is said so."""
+        chosen = _by_host(choose_ranks(self._runs.view(run), ranks))
+
+        async def ask(link: HostLink) -> HostEvidence:
+            asked_at = time.time()
+            found = await link.call_within(
+                timeout_s + _EVIDENCE_SPARE_S,
+                Evidence,
+                Evidence.collect,
+                run,
+                _numbers(chosen[link.host]),
+                timeout_s,
+                with_locals,
+            )
+            # Its clock was read last; the way back is the shorter part of what went by.
+            return replace(found, clock=found.clock - max(asked_at, time.time() - _WAY_BACK_S))
+
+        answers = await self._hosts.ask(chosen, ask)
+        found = []
+        for host, answer in answers.items():
+            if isinstance(answer, MilkweedError):
+                kept = await anyio.to_thread.run_sync(_kept, self._paths, run, host)
+                found.append(replace(kept or HostEvidence(host), error=answer.cause))
+            else:
+                found.append(answer)
+        return tuple(found)
+
+    @endpoint
+    async def profile(
+        self, run: str, ranks: Sequence[int] | None, request: ProfileRequest
+    ) -> tuple[RankProfile, ...]:
+        """Where the time of ranks goes, on all hosts at once; a silent host is said for each."""
+        chosen = _by_host(choose_ranks(self._runs.view(run), ranks))
+        within_s = request.seconds + PROFILE_SPARE_S + _PROFILE_WAY_S
+        answers = await self._hosts.ask(
+            chosen,
+            lambda link: link.call_within(
+                within_s, Profiling, Profiling.record, run, _numbers(chosen[link.host]), request
+            ),
+        )
+        found: list[RankProfile] = []
+        for host, answer in answers.items():
+            if isinstance(answer, MilkweedError):
+                found += [RankProfile(r.rank, host, r.pid or 0, error=answer.cause) for r in chosen[host]]
+            else:
+                found += answer
+        return tuple(sorted(found, key=lambda one: one.rank))
+
+    @endpoint
     async def procs(self) -> tuple[ProcOfRun, ...]:
         """The procs that controllers have spawned on the mesh, and how they are; of hosts that answer."""
         if not self._controllers.any:
@@ -136,6 +203,14 @@ class Reader(Actor):
             one for answer in answers.values() if not isinstance(answer, MilkweedError) for one in answer
         ]
         return tuple(found)
+
+    @endpoint
+    async def devices(self, within_s: float) -> dict[int, HostDevices | MilkweedError]:
+        """The devices of hosts that are ready; a driver that does not answer in time is told as that."""
+        return await self._hosts.ask(
+            self._hosts.ready(),
+            lambda link: link.call_within(within_s + _DEVICES_SPARE_S, Devices, Devices.look, within_s),
+        )
 
     @endpoint
     async def list_files(
@@ -215,17 +290,10 @@ def read_from_disk(
     Raises:
         NotFound: output_not_found, it was removed.
     """
-    for rank in ranks:
-        if not (paths.host(rank.host) / "runs" / run).is_dir():
-            raise NotFound(
-                "output_not_found",
-                f"the output of {run} was removed: it is kept for {KEEP_S / 86400:.0f} days after a release",
-                "Fetch what must be kept (fetch_files).",
-            )
-    return [
-        read_slice(
-            paths.host(rank.host),
-            run,
+
+    def read(directory: Path, rank: RankView) -> OutputSlice:
+        return read_output(
+            directory,
             f"rank-{rank.rank}",
             rank.rank,
             offset=offsets.get(rank.rank),
@@ -233,5 +301,41 @@ def read_from_disk(
             max_bytes=max_bytes,
             ended=rank.ended_at is not None,
         )
-        for rank in ranks
-    ]
+
+    found = []
+    for rank in ranks:
+        place = _place(paths, run, rank.host)
+        piece = read(place, rank)
+        if place != (moved := _place(paths, run, rank.host)):  # by a release, meanwhile
+            piece = read(moved, rank)
+        found.append(piece)
+    return found
+
+
+def read_evidence_from_disk(paths: MeshPaths, run: str, hosts: Iterable[int]) -> tuple[HostEvidence, ...]:
+    """What was kept of a run on hosts that are gone."""
+    return tuple(
+        _kept(paths, run, host) or HostEvidence(host, error="nothing was kept of it on this host")
+        for host in hosts
+    )
+
+
+def _kept(paths: MeshPaths, run: str, host: int) -> HostEvidence | None:
+    moved, written = paths.output_places(run, host)
+    places = (moved, written, moved)  # a release may move it meanwhile
+    return next((kept for place in places if (kept := read_kept(place)) is not None), None)
+
+
+def _place(paths: MeshPaths, run: str, host: int) -> Path:
+    """
+    Raises:
+        NotFound: output_not_found.
+    """
+    for place in paths.output_places(run, host):
+        if place.is_dir():
+            return place
+    raise NotFound(
+        "output_not_found",
+        f"the output of {run} was removed: it is kept for {KEEP_S / 86400:.0f} days after a release",
+        "Fetch what must be kept (fetch_files).",
+    )

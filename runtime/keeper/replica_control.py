@@ -25,6 +25,7 @@ from .mesh_keeper import END_GRACE_S, MeshKeeper
 from .replica_plans import Slot, place, plan_replica, run_request
 from .run_control import RunControl
 from .runbook import RunBook
+from .tree_writing import Prepared
 
 __all__ = ["ReplicaControl"]
 
@@ -77,9 +78,9 @@ class ReplicaControl(Actor):
             )
             job = self._index.new_job_id()
             plans = self._plan(request, job, slots)
-            await self._control.barrier(plan.plan.host for plan in plans)
+            prepared = await self._control.prepare((plan.plan.host for plan in plans), request.scratch)
             await self._check(plans)
-            return await self._start(request, job, slots, plans)
+            return await self._start(request, job, slots, plans, prepared)
 
     @endpoint
     async def status(self, job: str, wait_s: float) -> JobStatus:
@@ -181,7 +182,12 @@ class ReplicaControl(Actor):
                 raise answer
 
     async def _start(
-        self, request: JobRequest, job: str, slots: Sequence[Slot], plans: Sequence[ReplicaPlan]
+        self,
+        request: JobRequest,
+        job: str,
+        slots: Sequence[Slot],
+        plans: Sequence[ReplicaPlan],
+        prepared: Prepared,
     ) -> JobView:
         by_host: dict[int, tuple[ReplicaPlan, ...]] = defaultdict(tuple)
         for plan in plans:
@@ -199,6 +205,8 @@ class ReplicaControl(Actor):
                 request=request,
                 replicas=replicas,
                 created_at=time.time(),
+                warnings=prepared.notes,
+                host_copies=self._control.take_host_copies(by_host),
             )
         )
         answers = await self._hosts.ask(

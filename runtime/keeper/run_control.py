@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
@@ -16,20 +15,21 @@ import anyio.abc
 
 from ..actor import Actor, endpoint
 from ..attach_records import AttachedHost, AttachPlace
-from ..errors import InvalidArgument, MilkweedError, NotFound, Unavailable
+from ..errors import Conflict, InvalidArgument, MilkweedError, NotFound, Unavailable
 from ..index import Index
 from ..mesh import Extent, format_ranks
 from ..paths import MeshPaths
-from ..records import EndReason, HostPlan, RankView, RunRequest, RunView
+from ..records import EndReason, HostCopies, HostPlan, RankView, RunRequest, RunView
 from ..services.runs import Runs
-from ..workspace_places import moved, place_on
 from .hosts import Hosts
 from .launchers import Placement, command_text, needs_port, plan_run, ranks_of
 from .lifecycle import EndRanks, is_over
 from .links import CALL_S, HostLink
 from .mesh_keeper import END_GRACE_S, MeshKeeper
 from .runbook import RunBook
-from .workspaces import Workspaces
+from .tree_writing import Prepared
+from .trees import Trees
+from .workspace_python import workspace_python
 
 __all__ = ["RunControl"]
 
@@ -50,14 +50,14 @@ class RunControl(Actor):
         index: Index,
         hosts: Hosts,
         runs: RunBook,
-        workspaces: Workspaces,
+        trees: Trees,
     ) -> None:
         self._keeper = keeper
         self._paths = paths
         self._index = index
         self._hosts = hosts
         self._runs = runs
-        self._workspaces = workspaces
+        self._trees = trees
         self._cancelled: dict[str, float] = {}
 
     async def end_peers(self) -> None:
@@ -80,18 +80,46 @@ class RunControl(Actor):
         return tuple(map(self.on_its_host, plan_run(request, place)))
 
     def on_its_host(self, plan: HostPlan) -> HostPlan:
-        spec = self._keeper.mesh.spec
-        return moved(plan, spec.workspace, place_on(spec, self._paths, plan.host))
+        """`Trees.moved`."""
+        return self._trees.moved(plan)
 
-    async def barrier(self, hosts: Iterable[int]) -> int:
-        """`Workspaces.barrier`."""
-        return await self._workspaces.barrier(hosts)
+    async def prepare(
+        self, hosts: Iterable[int], scratch: Sequence[str] = (), *, discard: bool = False
+    ) -> Prepared:
+        """`Trees.prepare`; nothing is discarded below a run that uses it, or a job that starts some.
+
+        Raises:
+            Conflict: workspace_in_use.
+        """
+        wanted = list(hosts)
+        if discard:
+            self._refuse_while_used(wanted)
+        return await self._trees.prepare(wanted, scratch, discard=discard)
+
+    def take_host_copies(self, hosts: Iterable[int]) -> tuple[HostCopies, ...]:
+        """`Trees.take_host_copies`."""
+        return self._trees.take_host_copies(hosts)
+
+    def _refuse_while_used(self, hosts: Iterable[int]) -> None:
+        for job in self._keeper.unfinished_jobs():
+            if shared := {one.host for one in job.replicas}.intersection(hosts):
+                raise Conflict(
+                    "workspace_in_use",
+                    f"{job.job} has replicas on host {format_ranks(shared)}, whose changes were to go",
+                    f"Wait for its end, stop_replicas(job={job.job!r}), or leave discard_host_changes out.",
+                )
+        for view in self._runs.unfinished():
+            if shared := {rank.host for rank in view.ranks}.intersection(hosts):
+                raise Conflict(
+                    "workspace_in_use",
+                    f"{view.run} runs on host {format_ranks(shared)}, whose changes were to be discarded",
+                    f"Wait for its end, cancel_run(run={view.run!r}), or leave discard_host_changes out.",
+                )
 
     def placement(self, run: str) -> Placement:
         """Where runs of this mesh go."""
         spec = self._keeper.mesh.spec
-        own = Path(spec.workspace) / ".venv" / "bin" / "python"
-        python = str(own) if own.exists() else sys.executable
+        python = workspace_python(spec.workspace)
         return Placement(
             run=run,
             extent=Extent(hosts=spec.hosts, gpus=spec.procs_per_host),
@@ -127,13 +155,15 @@ class RunControl(Actor):
             place = self.placement(self._index.new_run_id())
             plans = self.plan(request, place)
             self._hosts.require_ready(plan.host for plan in plans)
-            revision = await self.barrier([plan.host for plan in plans])
-            await self._check(plans)
+            used = [plan.host for plan in plans]
+            prepared = await self.prepare(used, request.scratch, discard=request.discard)
+            notes = await self._check(plans)
             if needs_port(request.launcher):
                 port = await self._hosts[plans[0].host].call(Runs, Runs.reserve_port)
                 first, *others = self.plan(request, replace(place, master_port=port))
                 plans = (replace(first, reserved_port=port), *others)
-            return await self._start(request, place.run, plans, revision)
+            prepared = replace(prepared, notes=(*prepared.notes, *notes))
+            return await self._start(request, place.run, plans, prepared)
 
     @endpoint
     async def all(self) -> tuple[RunView, ...]:
@@ -152,10 +182,14 @@ class RunControl(Actor):
 
     @endpoint
     async def wait(
-        self, run: str, until: Literal["end", "output"], pattern: str | None, timeout_s: float
+        self, run: str, until: Literal["end", "output", "still"], pattern: str | None, timeout_s: float
     ) -> RunView:
-        """The run when it is over, when it has printed (what matches `pattern`), or when the time is up."""
+        """The run when it is over, when it has printed (what matches `pattern`), when nothing of it moves, or
+        when the time is up.
+        """
         view = self._found(run)
+        if until == "still":
+            return self._told(await self._runs.wait_still(run, timeout_s))
         if until == "end" or is_over(view):
             return self._told(await self._runs.wait_over(run, timeout_s))
         hosts = {rank.host for rank in view.ranks}.intersection(self._hosts.ready())
@@ -172,7 +206,7 @@ class RunControl(Actor):
         return self._told(self._found(run))
 
     def _told(self, view: RunView) -> RunView:
-        edited = 0 < view.workspace_revision < self._workspaces.revision
+        edited = 0 < view.workspace_revision < self._trees.revision
         return replace(view, edited_since_start=edited)
 
     async def _printed(self, link: HostLink, run: str, pattern: str | None, timeout_s: float) -> bool:
@@ -235,15 +269,18 @@ class RunControl(Actor):
             raise NotFound("run_not_found", f"{run} is a run of {view.mesh}", "Call list_runs.")
         return view
 
-    async def _check(self, plans: Sequence[HostPlan]) -> None:
+    async def _check(self, plans: Sequence[HostPlan]) -> tuple[str, ...]:
+        """What hosts say of it, each thing once."""
         by_host = {plan.host: plan for plan in plans}
         answers = await self._hosts.ask(by_host, lambda link: link.call(Runs, Runs.check, by_host[link.host]))
         for answer in answers.values():
             if isinstance(answer, MilkweedError):
                 raise answer
+        said = [answer for answer in answers.values() if not isinstance(answer, MilkweedError)]
+        return tuple(dict.fromkeys(note for notes in said for note in notes))
 
     async def _start(
-        self, request: RunRequest, run: str, plans: Sequence[HostPlan], revision: int
+        self, request: RunRequest, run: str, plans: Sequence[HostPlan], prepared: Prepared
     ) -> RunView:
         by_host = {plan.host: plan for plan in plans}
         view = RunView(
@@ -255,7 +292,10 @@ class RunControl(Actor):
             ranks=tuple(RankView(rank, host) for rank, host in ranks_of(plans)),
             created_at=time.time(),
             keep_going=request.keep_going,
-            workspace_revision=revision,
+            workspace_revision=prepared.revision,
+            keep=request.keep,
+            host_copies=self.take_host_copies(by_host),
+            warnings=prepared.notes,
         )
         self._runs.add(view)
         answers = await self._hosts.ask(by_host, lambda link: link.call(Runs, Runs.start, by_host[link.host]))

@@ -13,7 +13,7 @@ from ..errors import NotFound
 from ..index import Index
 from ..records import EndReason, Exit, HostEvent, RunView
 from .journal import Journal
-from .lifecycle import EndRanks, fold, is_over, lose_host, peers_to_end
+from .lifecycle import EndRanks, fold, is_over, lose_host, peers_to_end, was_on
 
 __all__ = ["RunBook"]
 
@@ -86,9 +86,18 @@ class RunBook:
         touched: dict[str, RunView] = {}
         for event in events:
             if event.run in self._entries:
-                touched[event.run] = fold(touched.get(event.run, self._entries[event.run].view), event)
+                touched[event.run] = fold(touched.get(event.run, self._entries[event.run].view), event, host)
         for run, view in touched.items():
             self._set(run, view)
+        for event in events:
+            if event.kind in ("read_failed", "mount_lost"):
+                self._warn_those_on(host, event)
+
+    def _warn_those_on(self, host: int, event: HostEvent) -> None:
+        warning = f"host {host}: {event.detail}"
+        for run, entry in list(self._entries.items()):
+            if was_on(entry.view, host, event.at) and warning not in entry.view.warnings:
+                self.warn(run, warning)
 
     def not_started(self, run: str, host: int, why: str, at: float) -> None:
         """A host refused its part of a run after all had agreed to it."""
@@ -126,6 +135,17 @@ class RunBook:
         """The view when the run is over or the time is up."""
         with anyio.move_on_after(timeout_s):
             while (entry := self._entries.get(run)) is not None and not is_over(entry.view):
+                await entry.changed.wait()
+        return self.view(run)
+
+    async def wait_still(self, run: str, timeout_s: float) -> RunView:
+        """The view when nothing of the run moves, when it is over, or the time is up."""
+        with anyio.move_on_after(timeout_s):
+            while (
+                (entry := self._entries.get(run)) is not None
+                and not is_over(entry.view)
+                and entry.view.still_since is None
+            ):
                 await entry.changed.wait()
         return self.view(run)
 

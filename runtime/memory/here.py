@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 
 from ..mesh_secret import ADDRESS_VARIABLE
-from ..proc_records import PROC_VARIABLE, decode_place
+from ..proc_place import PROC_VARIABLE, decode_place
 from .handle import Machine, process_in_words
 
 __all__ = ["BUFFER_ADDRESS_VARIABLE", "listen_address", "machine", "name", "this_process"]

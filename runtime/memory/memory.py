@@ -19,7 +19,7 @@ from .. import _native_memory as native
 from ..errors import Conflict, InvalidArgument, MilkweedError, Unavailable
 from ..mesh_secret import MeshSecrets
 from ..node import Future, Node
-from .broadcast import Broadcasting, Desk, Line, Outcome, Receiver, lead, open_line
+from .broadcast import Broadcasting, Desk, Line, Outcome, Receiver, open_line
 from .choosing import Transport
 from .device import DeviceMemory
 from .granting import Grants
@@ -171,6 +171,8 @@ class Memory:
         timeout: float,
     ) -> Future[T]:
         """What `told` makes of the outcomes, one a receiver; a waiter goes on when nothing is under way."""
+
+        from .broadcast.leading import lead  # not light, and most processes lead nothing
 
         async def work() -> T:
             return told(await lead(source, receivers, self.open_line, timeout))

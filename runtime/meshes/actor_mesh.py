@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from ..actor import Actor, check_arguments, endpoints_of
 from ..addresses import ProcAddress, address_of
-from ..errors import InvalidArgument, MilkweedError
+from ..errors import ActorError, InvalidArgument, MilkweedError
 from ..extent import Point
 from ..node import Feed, Future, node
 from ..pickling import Pickled, dumps
@@ -19,7 +19,8 @@ from .reduced import Reduced
 from .sending import AnyCall, tell
 from .shaped import Shaped
 from .under_way import Reducing, UnderWay, begin
-from .value_mesh import Failed, ValueMesh
+from .unseen import Unseen
+from .value_mesh import Failed, ValueMesh, mesh_error
 
 __all__ = ["ActorMesh", "Endpoint", "Stream"]
 
@@ -232,7 +233,11 @@ class Endpoint:
                 values[rank] = outcome_of(outcome, partial(self.where, rank))
             except MilkweedError as error:
                 errors[rank] = error.with_traceback(None)  # of frames that are ours alone
-        return ValueMesh(region, values, errors)
+        # What else goes wrong is a death, which the owner hears of, or an end that was wanted.
+        if not any(isinstance(error, ActorError) for error in errors.values()):
+            return ValueMesh(region, values, errors)
+        unseen = Unseen(partial(_unseen_words, self.label, errors, len(region.ranks)))
+        return ValueMesh(region, values, errors, unseen=unseen)
 
     def _only(self, outcomes: Sequence[Outcome]) -> Any:
         return outcome_of(outcomes[0], partial(self.where, self._mesh.region.ranks[0]))
@@ -288,3 +293,8 @@ class Stream:
             return region.point(rank), outcome_of(outcome, partial(self._endpoint.where, rank))
         except MilkweedError as error:
             return region.point(rank), Failed(error)
+
+
+def _unseen_words(label: str, errors: Mapping[int, Exception], total: int) -> str:
+    cause = mesh_error(errors, total).cause
+    return f"nobody looked at what {label}.call() gave: {cause}. values() raises that."

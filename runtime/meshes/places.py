@@ -102,7 +102,7 @@ def _look_up(mesh: str) -> AttachPlace:
     finally:
         index.close()
     if view.state == "released":
-        raise Conflict("mesh_released", f"{view.mesh} was released", "Call allocate_mesh for a new one.")
+        raise Conflict("mesh_released", view.how_it_ended, "Call allocate_mesh for a new one.")
     if view.state in ("queued", "starting"):
         raise Conflict("mesh_not_ready", f"the hosts of {view.mesh} are starting", "Attach in a moment.")
     paths = places.mesh(view.mesh)

@@ -25,8 +25,9 @@ from ..extent import Point, whole
 from ..mesh import format_ranks
 from ..region import Region
 from .shaped import Shaped
+from .unseen import Unseen
 
-__all__ = ["Failed", "ValueMesh"]
+__all__ = ["Failed", "ValueMesh", "mesh_error"]
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -47,6 +48,7 @@ class Failed:
 class ValueMesh(Shaped, Generic[T]):
     """One value or one error a rank. Nothing hides: what reads values raises if one of them is an error.
 
+    What endpoints raised, and nobody looked at by any of these, is told on stderr when the mesh goes.
     `ok` and `errors` never raise and tell ranks as the mesh numbered them when it was spawned; `outcomes`
     tells both in order. What reads a single place raises only that rank's own error.
 
@@ -54,13 +56,19 @@ class ValueMesh(Shaped, Generic[T]):
         InvalidArgument: a rank of the region with neither value nor error, or with both.
     """
 
-    __slots__ = ("_errors", "_region", "_values")
+    __slots__ = ("_errors", "_region", "_unseen", "_values")
 
     def __init__(
-        self, region: Region, values: Mapping[int, T], errors: Mapping[int, Exception] | None = None
+        self,
+        region: Region,
+        values: Mapping[int, T],
+        errors: Mapping[int, Exception] | None = None,
+        *,
+        unseen: Unseen | None = None,
     ) -> None:
         failed = {} if errors is None else errors
         self._region = region
+        self._unseen = unseen
         self._errors = {rank: failed[rank] for rank in region.ranks if rank in failed}
         self._values = {rank: values[rank] for rank in region.ranks if rank in values}
         both = self._errors.keys() & self._values.keys()
@@ -90,9 +98,15 @@ class ValueMesh(Shaped, Generic[T]):
         return cls(region, values, errors)
 
     def __reduce__(self) -> tuple[object, tuple[Region, dict[int, T], dict[int, Exception]]]:
+        self._look()
         return ValueMesh, (self._region, self._values, self._errors)
 
+    def _look(self) -> None:
+        if self._unseen is not None:
+            self._unseen.seen = True
+
     def __repr__(self) -> str:
+        self._look()
         parts = [str(self.extent)] if self.extent.labels else []
         if self._values:
             parts.append(_named(self._values))
@@ -106,18 +120,21 @@ class ValueMesh(Shaped, Generic[T]):
         return self._region
 
     def _over(self, region: Region) -> ValueMesh[T]:
-        return ValueMesh(region, self._values, self._errors)
+        return ValueMesh(region, self._values, self._errors, unseen=self._unseen)
 
     def ok(self) -> dict[int, T]:
         """Values by rank, of those that succeeded, in the order of the dimensions."""
+        self._look()
         return dict(self._values)
 
     def errors(self) -> dict[int, Exception]:
         """Errors by rank, of those that failed, in the order of the dimensions; empty if none did."""
+        self._look()
         return dict(self._errors)
 
     def outcomes(self) -> Iterator[tuple[Point, T | Failed]]:
         """Every place with its value or `Failed`, in the order of the dimensions."""
+        self._look()
         for point in self._region.points():
             rank = point.rank
             yield point, self._values[rank] if rank in self._values else Failed(self._errors[rank])
@@ -125,7 +142,8 @@ class ValueMesh(Shaped, Generic[T]):
     def raise_for_errors(self) -> None:
         """Raises MeshError: ranks_failed: if a rank failed. Nothing otherwise."""
         if self._errors:
-            raise _mesh_error(self._errors, len(self))
+            self._look()
+            raise mesh_error(self._errors, len(self))
 
     def values(self) -> list[T]:
         """Every rank's value, in the order of the dimensions. Raises MeshError if one has none."""
@@ -172,6 +190,7 @@ class ValueMesh(Shaped, Generic[T]):
 
     def _at(self, rank: int) -> T:
         if rank in self._errors:
+            self._look()
             # Without this each raise would lengthen its traceback, and keep the frames in it alive.
             raise self._errors[rank].with_traceback(None)
         return self._values[rank]
@@ -179,10 +198,10 @@ class ValueMesh(Shaped, Generic[T]):
     def map(self, function: Callable[[T], U]) -> ValueMesh[U]:
         """The same mesh with a function of each value; errors stay. Raises what the function raises."""
         values = {rank: function(value) for rank, value in self._values.items()}
-        return ValueMesh(self._region, values, self._errors)
+        return ValueMesh(self._region, values, self._errors, unseen=self._unseen)
 
 
-def _mesh_error(errors: Mapping[int, Exception], total: int) -> MeshError:
+def mesh_error(errors: Mapping[int, Exception], total: int) -> MeshError:
     """Says how many failed, and each cause once with its ranks, that of the first rank first."""
     ranks_by: dict[tuple[str, str], list[int]] = {}
     for rank, error in errors.items():

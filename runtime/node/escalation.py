@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..addresses import SYSTEM, address_of
 from ..call import Connection
 from ..pickling import dumps
-from ..supervision import Failure
 from .node import Node, node
+
+if TYPE_CHECKING:
+    from ..supervision import Failure  # which is not light
 
 __all__ = ["Escalation", "on_unhandled"]
 

@@ -10,7 +10,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ..errors import Conflict
-from ..records import CallWait
+
+if TYPE_CHECKING:
+    from ..records import CallWait  # which is not light
 
 __all__ = ["Future"]
 

@@ -11,7 +11,7 @@ import threading
 
 from ..addresses import ProcAddress
 from ..node import node
-from ..proc_records import PROC_VARIABLE, ProcPlace, decode_place
+from ..proc_place import PROC_VARIABLE, ProcPlace, decode_place
 from .main_thread import WAKE, MainThread
 from .serving import Serving
 

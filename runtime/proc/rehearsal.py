@@ -18,7 +18,7 @@ from ..addresses import SYSTEM, ProcAddress, address_of
 from ..extent import Extent, Point
 from ..node.node import passing_node
 from ..pickling import dumps
-from ..proc_records import ProcPlace, decode_place, encode_place
+from ..proc_place import ProcPlace, decode_place, encode_place
 from ..wire import WIRE_VERSION, FrameReader, Kind, encode, encode_json
 from .main_thread import MainThread
 from .serving import Serving

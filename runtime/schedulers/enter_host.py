@@ -52,7 +52,10 @@ def _enter_network(mesh: str, host: int) -> None:
 
 def _enter_files(directory: Path, name: str, hosts: int) -> None:
     prefix = name.rpartition("-")[0]
-    lines = ["127.0.0.1 localhost", *(f"{address_of(k)} {prefix}-{k}" for k in range(hosts))]
+    addresses = [address_of(k) for k in range(hosts)]
+    lines = ["127.0.0.1 localhost", *(f"{address} {prefix}-{k}" for k, address in enumerate(addresses))]
+    # A socket of both families has its peer so, and torch looks for that one's name at each start.
+    lines += [f"::ffff:{address} {prefix}-{k}.mapped" for k, address in enumerate(addresses)]
     etc_hosts, etc_hostname, var_tmp = (
         directory / "etc-hosts",
         directory / "etc-hostname",

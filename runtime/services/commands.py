@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from ..errors import InvalidArgument, NotFound
+from ..errors import InvalidArgument, NotFound, Unavailable
 from ..names import quoted
 
 __all__ = ["check_command", "check_directory", "check_size", "nearest", "script_argv"]
 
 _DEFAULT_SHELL = ("/bin/bash", "-eo", "pipefail")
 _SHOWN = 3
+_NOBODY_THERE = (errno.ENOTCONN, errno.ECONNABORTED, errno.EIO, errno.ESTALE)
 # The kernel's limits: of one string with its end, and what each costs besides; room for the program's name.
 _STRING_MAX = 128 * 1024
 _POINTER = 8
@@ -28,12 +31,21 @@ def check_directory(cwd: str) -> None:
     Raises:
         NotFound: file_not_found.
         InvalidArgument: invalid_path, when it is a file or may not be entered.
+        Unavailable: mount_unusable, nobody answers for the file system that it is in.
     """
-    if not os.path.exists(cwd):
+    try:
+        found = os.stat(cwd)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in it
+        if isinstance(error, OSError) and error.errno in _NOBODY_THERE:
+            raise Unavailable(
+                "mount_unusable",
+                f"the working directory {quoted(cwd)} is in a mount that does not answer: {error.strerror}",
+                "A mount of ours is brought back within seconds: run again.",
+            ) from None
         raise NotFound(
             "file_not_found", f"the working directory {quoted(cwd)} does not exist", "Give a cwd that exists."
-        )
-    if not os.path.isdir(cwd):
+        ) from None
+    if not stat.S_ISDIR(found.st_mode):
         raise InvalidArgument(
             "invalid_path", f"the working directory {quoted(cwd)} is not a directory", "Give another cwd."
         )

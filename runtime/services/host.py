@@ -37,10 +37,12 @@ class Ends(Protocol):
 
 
 class Host(Actor):
-    def __init__(self, context: HostContext, lease: LeaseHolder, *services: Ends) -> None:
+    def __init__(self, context: HostContext, lease: LeaseHolder, *services: Ends, last: Ends) -> None:
+        """`last` is what the others stand on while they end."""
         self._context = context
         self._lease = lease
         self._services = services
+        self._last = last
         self.ending = anyio.Event()
 
     @endpoint
@@ -75,6 +77,7 @@ class Host(Actor):
         async with anyio.create_task_group() as tasks:
             for service in self._services:
                 tasks.start_soon(end, service)
+        await end(self._last)
         # Being an event, this also answers those who wait for one.
         self._context.spool.append("host_ending", detail=reason)
         events = await self._context.spool.after(after, 0.0)

@@ -18,7 +18,8 @@ from ..agent.ptree import Tree
 from ..agent.starter import Starters
 from ..output import layout_file, output_file
 from ..paths import proc_sockets
-from ..proc_records import PROC_VARIABLE, ProcPlace, ProcSpec, ProcStarted, SpawnProcs, encode_place
+from ..proc_place import PROC_VARIABLE, ProcPlace, encode_place
+from ..proc_records import ProcSpec, ProcStarted, SpawnProcs
 from ..records import EndReason, Exit
 from .last_words import LAST_BYTES, LastWords, last_words
 

@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import anyio
 import anyio.lowlevel
@@ -17,7 +18,7 @@ from ..agent.capping import OutputCap
 from ..agent.children import Child
 from ..agent.context import HostContext
 from ..agent.hook_protocol import clear_stack_files
-from ..agent.ptree import Process, Tree, read_process, snapshot
+from ..agent.ptree import Process, Tree, read_environ, read_process, snapshot
 from ..agent.starter import Started, Starters
 from ..codec import to_json
 from ..errors import NotFound, Unavailable
@@ -29,7 +30,7 @@ from . import torchrun
 from .commands import script_argv
 from .rank_env import environment, find_ranks, marks
 
-__all__ = ["HostRun"]
+__all__ = ["HostRun", "RunWatcher"]
 
 _STRAGGLER_GRACE_S = 0.5
 _TIMEOUT_GRACE_S = 2.0
@@ -45,13 +46,28 @@ class _Member:
     exit: Exit | None = None
 
 
+class RunWatcher(Protocol):
+    """Is told of the ends of runs, and is done in seconds; what it raises is a bug."""
+
+    async def before_ending(self, run: str, reason: EndReason) -> None: ...
+    async def has_ended(self, run: str) -> None: ...
+
+
 class HostRun:
     """See the module. `supervise` is its life after `start`; `ended` is set when nothing of it is left.
 
     `failed` is set when the first rank fails by itself.
     """
 
-    def __init__(self, context: HostContext, plan: HostPlan, cap: OutputCap, starters: Starters) -> None:
+    def __init__(
+        self,
+        context: HostContext,
+        plan: HostPlan,
+        cap: OutputCap,
+        starters: Starters,
+        watcher: RunWatcher | None = None,
+    ) -> None:
+        self._watcher = watcher
         self.plan = plan
         self.directory = context.run_directory(plan.run)
         self.started = anyio.Event()
@@ -242,13 +258,22 @@ class HostRun:
                 await self.end(None, "timeout", _TIMEOUT_GRACE_S)
                 await self._mains_ended.wait()
             tasks.cancel_scope.cancel()
+        whose = self._left_behind()
         left = await self._context.children.end_trees(self._trees(None), _STRAGGLER_GRACE_S)
         left += await self._context.children.leave(self)
         await self._cap.finish(self.directory)
+        if self._watcher is not None and self._first_failure is not None:
+            await self._watcher.has_ended(self.plan.run)
         clear_stack_files(self.directory)
         plural = "" if left == 1 else "es"
-        self._say("run_ended", detail=f"{left} background process{plural} of it ended" if left else "")
+        self._say("run_ended", detail=f"{left} background process{plural} of {whose} ended" if left else "")
         self.ended.set()
+
+    def _left_behind(self) -> str:
+        """Whose processes live on behind the main ones: `ranks 0-3`, or `it` where they do not tell."""
+        marks_of = [read_environ(pid) for pid in self._context.children.find(self._trees(None))]
+        ranks = {int(one["MILKWEED_RANK"]) for one in marks_of if one.get("MILKWEED_RANK", "").isdecimal()}
+        return f"rank{'s' if len(ranks) > 1 else ''} {format_ranks(ranks)}" if ranks else "it"
 
     async def _find_launched(self) -> None:
         while not self._look_for_launched():  # noqa: ASYNC110 - /member tells nobody of a change
@@ -273,6 +298,8 @@ class HostRun:
 
     async def end(self, ranks: Sequence[int] | None, reason: EndReason, grace_s: float) -> int:
         """Ends ranks (None: all, and launchers) with their trees; returns how many processes there were."""
+        if self._watcher is not None and not self._mains_ended.is_set():
+            await self._watcher.before_ending(self.plan.run, reason)
         self._context.children.collect()  # what has ended by itself was not ended by us
         if ranks is None:
             self._ending = self._ending or reason
@@ -303,12 +330,32 @@ class HostRun:
                 )
         return trees
 
+    @property
+    def pids(self) -> dict[int, int]:
+        """Of the main processes of ranks, of those that have ended too."""
+        found = {rank: one.child.pid for rank, one in self._members.items() if one.child is not None}
+        return found | {rank: process.pid for rank, process in self._launched.items()}
+
     def processes(self, ranks: Sequence[int] | None) -> tuple[tuple[int, int], ...]:
         """(rank, pid) of the main processes that live; launchers only if named."""
         if self.plan.child_ranks and not self._mains_ended.is_set():
             self._look_for_launched()
+        return self._known(self.ranks if ranks is None else ranks)
+
+    def living(self) -> tuple[tuple[int, int], ...]:
+        """(rank, pid) of the ranks that are known to live; where a launcher has none by now, of launchers.
+
+        What launchers started is looked for only where all that were known have ended.
+        """
+        found = self._known(self.ranks)
+        if found or not self.plan.child_ranks or self._mains_ended.is_set():
+            return found
+        self._look_for_launched()
+        return self._known(self.ranks) or self._known(tuple(self._members))
+
+    def _known(self, ranks: Sequence[int]) -> tuple[tuple[int, int], ...]:
         found = []
-        for rank in self.ranks if ranks is None else ranks:
+        for rank in ranks:
             if rank in self._launched:
                 process = read_process(self._launched[rank].pid)
                 if process is not None and process.alive and self._is(self._launched[rank], process):

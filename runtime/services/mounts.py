@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import anyio
 import anyio.abc
@@ -16,41 +13,16 @@ import anyio.to_thread
 
 from ..actor import Actor, endpoint
 from ..agent.context import HostContext
-from ..errors import MilkweedError, Unavailable
+from ..errors import Unavailable
 from ..records import EndReason
+from ..sharing import Token, sees
+from .scratch import make_folders
+from .shown_trees import Shown, ShownCopy, ShownMount, ShowRequest
 
 if TYPE_CHECKING:
-    from ..mounts import Facts, Token
+    from ..mounts import Facts
 
 __all__ = ["Mounts", "ShowRequest", "Shown"]
-
-logger = logging.getLogger(__name__)
-
-_TARGET_S = 30.0
-
-
-@dataclass(frozen=True, slots=True)
-class ShowRequest:
-    """`source` is the socket of a feed, `parents` are those of hosts that are asked for bytes first, `serve`
-    is where this host offers its own; `path` is where the tree is to be, `follower` what this host is called.
-    """
-
-    mode: Literal["mount", "copy"]
-    path: str
-    source: str
-    follower: str
-    parents: tuple[str, ...] = ()
-    serve: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """`problem` says why it is not there, or not any more; `failed_read` is the last that found no bytes."""
-
-    revision: int
-    restarts: int
-    problem: str
-    failed_read: str = ""
 
 
 class Mounts(Actor):
@@ -59,7 +31,7 @@ class Mounts(Actor):
     def __init__(self, context: HostContext, tasks: anyio.abc.TaskGroup) -> None:
         self._context = context
         self._tasks = tasks
-        self._shown: dict[str, _Mount | _Copied] = {}
+        self._shown: dict[str, ShownMount | ShownCopy] = {}
         self._changing = anyio.Lock()
 
     @classmethod
@@ -75,11 +47,21 @@ class Mounts(Actor):
                 tasks.cancel_scope.cancel()
 
     @endpoint
-    async def facts(self, directory: str, token: Token | None) -> Facts:
-        """What this host has for mounts, and whether it sees that directory itself."""
-        from ..mounts import probe
+    async def sees(self, directory: str, token: Token) -> bool:
+        """Whether this host sees the client's directory itself."""
+        return await anyio.to_thread.run_sync(sees, Path(directory), token)
 
-        return await anyio.to_thread.run_sync(probe, Path(directory), token)
+    @endpoint
+    async def facts(self) -> Facts:
+        """What this host has for mounts."""
+        from ..mounts.probing import TRY_BINDING, TRY_S, binding_error, probe
+
+        try:
+            tried = await self._context.children.run(TRY_BINDING, timeout_s=TRY_S)
+            binding = binding_error(tried.code == 0, tried.stderr.decode(errors="replace"))
+        except (OSError, Unavailable) as error:
+            binding = str(error)
+        return await anyio.to_thread.run_sync(probe, binding)
 
     @endpoint
     async def show(self, request: ShowRequest) -> Shown:
@@ -91,10 +73,10 @@ class Mounts(Actor):
         async with self._changing:
             known = self._shown.get(request.path)
             if known is not None and (known.request != request or known.is_over):
-                await known.stop()
+                await known.stop(for_good=False)
                 known = None
             if known is None:
-                kind = _Mount if request.mode == "mount" else _Copied
+                kind = ShownMount if request.mode == "mount" else ShownCopy
                 known = self._shown[request.path] = kind(request, self._context, self._tasks)
         await known.ready()
         return known.shown()
@@ -105,111 +87,63 @@ class Mounts(Actor):
         Raises:
             Unavailable: mount_unusable, nothing is shown there.
         """
+        return self._known(path).shown()
+
+    @endpoint
+    async def hide(self, path: str) -> list[str]:
+        """Unmounts what is shown there, whoever uses it: who that was."""
+        async with self._changing:
+            one = self._shown.pop(path, None)
+        return [] if one is None else await one.stop()
+
+    @endpoint
+    async def discard(self, path: str, keep: list[str]) -> tuple[int, int]:
+        """Nothing of what this host wrote there is left, but what is at or below these paths of the tree: how
+        many files and bytes that was.
+
+        Raises:
+            Unavailable: mount_unusable, nothing is shown there, or it cannot be done.
+        """
+        return await self._known(path).discard(keep)
+
+    @endpoint
+    async def scratch(self, path: str, folders: list[str]) -> list[str]:
+        """Makes folders of a tree plain directories of this host; of which not, and why. Where the host sees
+        the client's directory itself they are the client's.
+
+        Raises:
+            InvalidArgument: invalid_path. Unavailable: directory_unusable, deadline_exceeded.
+        """
+        if (known := self._shown.get(path)) is not None:
+            return await known.scratch(folders)
+        await anyio.to_thread.run_sync(make_folders, path, folders)
+        return []
+
+    def _known(self, path: str) -> ShownMount | ShownCopy:
         known = self._shown.get(path)
         if known is None:
             raise Unavailable("mount_unusable", f"nothing is shown at {path}", "See mesh_status.")
-        return known.shown()
+        return known
+
+    @endpoint
+    async def keep_only(self, sources: list[str]) -> None:
+        """Unmounts what is fed by any other: it went while the keeper could not say so."""
+        others = [path for path, one in self._shown.items() if one.request.source not in sources]
+        for path in others:
+            await self.hide(path)
 
     async def end_all(self, _reason: EndReason, _grace_s: float) -> int:
-        """Unmounts everything, whoever uses it; who that was is an event. The number of processes ended."""
+        """Unmounts everything, whoever uses it; who that was is an event. What was written stays on disk, for
+        who looks what is to be kept. The number of processes ended.
+        """
         async with self._changing:
             shown, self._shown = self._shown, {}
-        for path, one in shown.items():
-            for user in await one.stop():
-                self._context.spool.append(
-                    "mount_in_use", detail=f"{user} was in {path}, which was unmounted"
-                )
+
+        async def end(path: str, one: ShownMount | ShownCopy) -> None:
+            for user in await one.stop(for_good=not one.request.writable):
+                self._context.spool.append("mount_in_use", detail=f"{user} was in {path}")
+
+        async with anyio.create_task_group() as tasks:
+            for path, one in shown.items():
+                tasks.start_soon(end, path, one)
         return 0
-
-
-class _Mount:
-    def __init__(self, request: ShowRequest, context: HostContext, tasks: anyio.abc.TaskGroup) -> None:
-        from ..mounts import HostConfig, MountProcess  # which a host without mounts need not hold
-
-        self.request = request
-        self._process = MountProcess(
-            HostConfig(
-                mountpoint=request.path,
-                source=request.source,
-                follower=request.follower,
-                cache=str(_directory(context, request) / "cache"),
-                parents=request.parents,
-                serve=request.serve,
-                name=f"milkweed:{context.instance}",
-            )
-        )
-        tasks.start_soon(self._process.run)
-
-    @property
-    def is_over(self) -> bool:
-        return self._process.state.phase in ("given_up", "ended")
-
-    async def ready(self) -> None:
-        await self._process.ready(_TARGET_S)
-
-    def shown(self) -> Shown:
-        state = self._process.state
-        problem = "" if state.phase == "ready" else state.problem or state.phase
-        if not problem and state.health != "ok":
-            problem = "its process does not answer"
-        failed = (state.said or {}).get("last_failure") or ""
-        return Shown(state.revision, state.restarts, problem, str(failed))
-
-    async def stop(self) -> list[str]:
-        return [f"process {holder.pid} ({holder.command})" for holder in await self._process.stop()]
-
-
-class _Copied:
-    def __init__(self, request: ShowRequest, context: HostContext, tasks: anyio.abc.TaskGroup) -> None:
-        from ..mounts import Copy, RemoteSource
-
-        self.request = request
-        self.is_over = False
-        self._source = RemoteSource(Path(request.source), request.follower)
-        self._copy = Copy(self._source, Path(request.path), _directory(context, request) / "copied")
-        self._begun = anyio.Event()
-        self._ended = anyio.Event()
-        self._problem = ""
-        self._scope = anyio.CancelScope()
-        tasks.start_soon(self._run)
-
-    async def _run(self) -> None:
-        try:
-            with self._scope:
-                async with anyio.create_task_group() as tasks:
-                    await tasks.start(self._source.run)
-                    await self._copy.begin()
-                    self._begun.set()
-                    await self._copy.follow()
-        except* (OSError, MilkweedError) as errors:
-            self._problem = str(errors.exceptions[0])
-            logger.warning("the copy in %s is not kept up: %s", self.request.path, self._problem)
-        finally:
-            self.is_over = True
-            self._begun.set()
-            self._ended.set()
-
-    async def ready(self) -> None:
-        with anyio.move_on_after(_TARGET_S):
-            await self._begun.wait()
-        if self._problem or not self._begun.is_set():
-            why = self._problem or f"it is not whole after {_TARGET_S:.0f} s"
-            where = f"the copy in {self.request.path}"
-            raise Unavailable("mount_unusable", f"{where}: {why}", "See whether its disk is full.")
-
-    def shown(self) -> Shown:
-        return Shown(self._copy.manifest.revision, 0, self._problem)
-
-    async def stop(self) -> list[str]:
-        self._scope.cancel()
-        await self._ended.wait()
-        return []
-
-
-def _directory(context: HostContext, request: ShowRequest) -> Path:
-    """Of one tree, for what must not lie in it."""
-    name = hashlib.sha256(request.path.encode()).hexdigest()[:12]
-    directory = context.directory / "mounts" / name
-    with suppress(FileExistsError):
-        directory.mkdir(mode=0o700, parents=True)
-    return directory

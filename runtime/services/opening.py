@@ -155,7 +155,6 @@ def _not_found(path: str) -> NotFound:
     except OSError:
         names = []
     near = difflib.get_close_matches(missing, names, n=5, cutoff=0.5) or sorted(names)[:5]
-    there = f"nearest: {', '.join(quoted(name) for name in near)}" if near else "it is empty"
-    return NotFound(
-        "file_not_found", f"no {quoted(path)}; in {quoted(directory)} {there}", f"List {quoted(directory)}."
-    )
+    where = quoted(directory)
+    there = f"in {where} nearest: {', '.join(map(quoted, near))}" if near else f"{where} has nothing in it"
+    return NotFound("file_not_found", f"no {quoted(path)}; {there}", f"List {where}.")

@@ -7,9 +7,17 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+from ..profiling.records import ProfileRequest
 from ..records import Frame, ThreadStack
 
-__all__ = ["DumpProblem", "explain_failure", "parse_faulthandler", "parse_pyspy", "pyspy_command"]
+__all__ = [
+    "DumpProblem",
+    "explain_failure",
+    "parse_faulthandler",
+    "parse_pyspy",
+    "pyspy_command",
+    "record_command",
+]
 
 DumpProblem = Literal["denied", "gone", "not_python", "other"]
 
@@ -34,6 +42,17 @@ def pyspy_command(
     options = [*(["--locals"] if locals else [])]
     options += ["--nonblocking"] if stopped else ["--native"] if native else []
     return (binary, "dump", "--json", *options, "--pid", str(pid))
+
+
+def record_command(binary: str, pid: int, output: str, request: ProfileRequest) -> tuple[str, ...]:
+    """Arguments for sampling a process, and those below it, into the file `output`."""
+    options = [*(["--native"] if request.native else []), *(["--gil"] if request.gil else [])]
+    options += ["--idle"] if request.idle else []
+    return (
+        *(binary, "record", "--format", "raw", "--full-filenames", "--subprocesses", *options),
+        *("--rate", str(request.rate), "--duration", f"{request.seconds:g}"),
+        *("--output", output, "--pid", str(pid)),
+    )
 
 
 def parse_pyspy(text: bytes | str, pid: int) -> tuple[ThreadStack, ...]:
@@ -86,8 +105,9 @@ def parse_faulthandler(text: str) -> tuple[ThreadStack, ...]:
     """The threads of the last dump in a faulthandler file, the main one first; empty when there is no dump.
 
     Threads come newest first, so the last one is the main thread. One that comes again begins a new dump.
+    `active` is the one that dumped: of a fault, the one that had it.
     """
-    dump: list[tuple[str, list[Frame]]] = []
+    dump: list[tuple[str, list[Frame], bool]] = []
     seen: set[str] = set()
     frames: list[Frame] = []
     for line in text.splitlines():
@@ -96,7 +116,7 @@ def parse_faulthandler(text: str) -> tuple[ThreadStack, ...]:
                 dump, seen = [], set()
             seen.add(block[2])
             frames = []
-            dump.append((block[3] or block[2], frames))
+            dump.append((block[3] or block[2], frames, block[1] == "Current thread"))
         elif frame := _FRAME.match(line):
             frames.append(Frame(frame[3], frame[1], int(frame[2])))
         elif not line.startswith("  "):
@@ -104,10 +124,10 @@ def parse_faulthandler(text: str) -> tuple[ThreadStack, ...]:
     return _in_order(dump)
 
 
-def _in_order(dump: Sequence[tuple[str, Sequence[Frame]]]) -> tuple[ThreadStack, ...]:
+def _in_order(dump: Sequence[tuple[str, Sequence[Frame], bool]]) -> tuple[ThreadStack, ...]:
     last = len(dump) - 1
     threads = [
-        ThreadStack("MainThread" if at == last else name, tuple(frames), main=at == last)
-        for at, (name, frames) in enumerate(dump)
+        ThreadStack("MainThread" if at == last else name, tuple(frames), active=current, main=at == last)
+        for at, (name, frames, current) in enumerate(dump)
     ]
     return tuple(threads[::-1])

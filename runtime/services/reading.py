@@ -213,6 +213,8 @@ def _search(
             break
         if pattern.search(line):
             shown = f"{number}:{line[:_MAX_MATCH]}" if not offset else line[:_MAX_MATCH]
+            if not found:  # the first is told as far as it fits: the search has to get on
+                shown = shown.encode()[: max_bytes - 1].decode("utf-8", "ignore")
             cost = len(shown.encode()) + 1
             if tail is None and size + cost > max_bytes:
                 next_, note = at, "more may match: go on from the next offset, or narrow the pattern"

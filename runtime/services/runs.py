@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Protocol
 
 import anyio
 import anyio.abc
@@ -18,16 +19,17 @@ from ..actor import Actor, endpoint
 from ..agent.capping import CapPolicy, OutputCap
 from ..agent.context import HostContext
 from ..agent.starter import DEFAULT_POLICY, Policy, Starters
+from ..devices.own_device import traps_here
 from ..errors import Conflict, NotFound, Unavailable
 from ..names import quoted
 from ..patterns import LinePattern, compile_pattern
 from ..records import EndReason, HostPlan, OutputSlice
 from .commands import check_command, check_directory, check_program, check_size, script_argv
-from .host_run import HostRun
+from .host_run import HostRun, RunWatcher
 from .rank_env import environment, open_starters
 from .virtual_environments import Interpreters
 
-__all__ = ["Runs"]
+__all__ = ["RunFollower", "Runs"]
 
 _SETTLE_S = 10.0
 _SEARCH_BYTES = 64 * 1024
@@ -35,6 +37,12 @@ _LONGEST_LINE = 4096
 _RECENT = 5
 _REMEMBERED = 50
 _LINE_END = re.compile(r"[\r\n]")
+
+
+class RunFollower(Protocol):
+    """Is told of each run that starts."""
+
+    def follow(self, run: HostRun) -> None: ...
 
 
 class Runs(Actor):
@@ -49,7 +57,9 @@ class Runs(Actor):
         self._tasks = tasks
         self._runs: dict[str, HostRun] = {}
         self._ports: dict[int, socket.socket] = {}
-        self._interpreters = Interpreters()
+        self._interpreters = Interpreters(context.children)
+        self._watcher: RunWatcher | None = None
+        self._follower: RunFollower | None = None
 
     @classmethod
     @asynccontextmanager
@@ -78,23 +88,27 @@ class Runs(Actor):
                 tasks.cancel_scope.cancel()
 
     @endpoint
-    async def check(self, plan: HostPlan) -> None:
-        """Whether the plan could be started here; no effect.
+    async def check(self, plan: HostPlan) -> tuple[str, ...]:
+        """Whether the plan could be started here; no effect. What its ranks should know is answered.
 
         Raises:
             NotFound: file_not_found (the working directory), command_not_found (with the nearest ones; or
                 what a virtual environment stands on).
-            InvalidArgument: the working directory is none, or the command is empty or too large.
+            InvalidArgument: the working directory is none, or the command is empty or too large; there is no
+                device for a rank that is to have its own.
+            Unavailable: mount_unusable, the working directory is in a mount that does not answer.
         """
         # First: a link that leads nowhere is all that is to be seen of a missing base interpreter.
         for process in plan.processes:
             program = os.path.join(self._context.resolve(process.cwd), *process.argv[:1])
             where = f" on {self._context.name}"
-            await anyio.to_thread.run_sync(self._interpreters.check, program, where)
-        self._check(plan)
+            await self._interpreters.check(program, where)
+        # What it looks at may be in a mount that hangs, and this process has to go on to mend that.
+        return await anyio.to_thread.run_sync(self._check, plan)
 
-    def _check(self, plan: HostPlan) -> None:
+    def _check(self, plan: HostPlan) -> tuple[str, ...]:
         checked = set()
+        notes: dict[str, None] = {}
         for process in plan.processes:
             cwd = self._context.resolve(process.cwd)
             env = environment(self._context, plan, process, os.environ)
@@ -108,6 +122,8 @@ class Runs(Actor):
                 check_command(argv, cwd, env, where)
                 check_program(argv, cwd, where)
                 check_size(argv, env)
+                notes |= dict.fromkeys(traps_here(env))
+        return tuple(notes)
 
     @endpoint
     async def start(self, plan: HostPlan) -> None:
@@ -122,13 +138,15 @@ class Runs(Actor):
             await known.started.wait()
             return
         self._check(plan)
-        run = HostRun(self._context, plan, self._cap, self._starters)
+        run = HostRun(self._context, plan, self._cap, self._starters, self._watcher)
         if plan.run in self._runs or run.directory.exists():
             raise Conflict("run_ended", f"run {plan.run} was here before", "Start a new run.")
         run.prepare()
         self._runs[plan.run] = run
         self._context.children.enter(run)
         self._tasks.start_soon(self._supervise, run)
+        if self._follower is not None:
+            self._follower.follow(run)
         with anyio.CancelScope(shield=True):  # a caller that leaves does not leave half a run
             await run.start()
 
@@ -270,6 +288,14 @@ class Runs(Actor):
         """Gives a reserved port back; safe to repeat."""
         if (holder := self._ports.pop(port, None)) is not None:
             holder.close()
+
+    def be_watched(self, watcher: RunWatcher) -> None:
+        """The watcher is told of the ends of runs that start from now on."""
+        self._watcher = watcher
+
+    def be_followed(self, follower: RunFollower | None) -> None:
+        """The follower is told of the runs that start from now on."""
+        self._follower = follower
 
     def find(self, run: str) -> HostRun:
         """

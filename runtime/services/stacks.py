@@ -19,7 +19,7 @@ from ..actor import Actor, endpoint
 from ..agent import hook_protocol, ptree
 from ..agent.context import HostContext
 from ..errors import Unavailable
-from ..records import ProcessStacks
+from ..records import ProcessStacks, ThreadStack
 from .asking_inside import ask_inside
 from .pyspy import explain_failure, parse_faulthandler, parse_pyspy, pyspy_command
 from .python_processes import Target, find_targets
@@ -182,7 +182,7 @@ class Stacks(Actor):
                     command, timeout_s=plan.pyspy_s(), env=pyspy_environment(), max_output=_MAX_OUTPUT
                 )
                 if done.code == 0:
-                    threads = parse_pyspy(done.stdout, base.pid)
+                    threads = _of_the_user(parse_pyspy(done.stdout, base.pid))
                     note = "stopped, so without native frames" if stopped and plan.native else ""
                     return replace(base, threads=threads, note=_join(base.note, note)), ""
             except Unavailable:
@@ -244,6 +244,7 @@ async def _ask_inside(base: ProcessStacks, process: ptree.Process, plan: _Plan, 
         return replace(base, error=f"{reason}; and it did not dump itself in time (state {process.state})")
     if not complete:
         reason = _join(reason, "the dump may be cut short")
+    threads = _of_the_user(threads)
     return replace(base, threads=threads, source="in-process", note=_join(base.note, reason))
 
 
@@ -264,6 +265,14 @@ def _tail(file: Path, start: int) -> str:
     with file.open("rb") as stream:
         stream.seek(start)
         return stream.read(_MAX_STACK_BYTES).decode("utf-8", "replace")
+
+
+def _of_the_user(threads: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:
+    """Without the one that waits in each rank to be asked for its collectives."""
+    ours = str(hook_protocol.HOOK_DIRECTORY)
+    return tuple(
+        thread for thread in threads if not any(frame.file.startswith(ours) for frame in thread.frames)
+    )
 
 
 def _named(process: ProcessStacks, proc: str) -> ProcessStacks:

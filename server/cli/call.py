@@ -31,7 +31,8 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def parse_pairs(pairs: Sequence[str], properties: Mapping[str, Any]) -> dict[str, Any]:
-    """`key=value` words as arguments: JSON where it is JSON, else text, and text where only text will do.
+    """`key=value` words as arguments: JSON where it is JSON, else text, and text where only text will do:
+    `command=true` is the command.
 
     Raises:
         InvalidArgument: a word without an equals sign.
@@ -43,12 +44,16 @@ def parse_pairs(pairs: Sequence[str], properties: Mapping[str, Any]) -> dict[str
             raise InvalidArgument(
                 "invalid_argument", f"{pair!r} is not key=value", "Write hosts=2 name=demo."
             )
-        given[name] = value if properties.get(name, {}).get("type") == "string" else _value(value)
+        given[name] = _value(value, properties.get(name, {}))
     return given
 
 
-def _value(text: str) -> Any:
+def _value(text: str, schema: Mapping[str, Any]) -> Any:
+    kinds = {kind.get("type") for kind in schema.get("anyOf", (schema,))}
+    if kinds == {"string"}:
+        return text
     try:
-        return json.loads(text)
+        value = json.loads(text)
     except ValueError:
         return text
+    return text if kinds == {"string", "array"} and not isinstance(value, list) else value

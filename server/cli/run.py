@@ -8,11 +8,15 @@ import sys
 
 import anyio
 
-from ...tools.results import MeshResult, RunResult
+from ...tools.results import MeshResult, ReleaseResult, RunResult
 from .seeing_through import see_through
 from .session import Session, add_output_argument, run_session
 
 __all__ = ["add_arguments", "run"]
+
+_TO_DO = """\
+To have them: milkweed call fetch_files mesh={mesh} path=FOLDER destination=DIRECTORY
+Then, or to lose them: milkweed release --yes {mesh}"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,9 +26,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--procs", type=int, default=1, help="ranks a host of a new mesh (default 1)")
     parser.add_argument("--scheduler", default="local")
     parser.add_argument("--workspace", help="directory that hosts see (default: this one)")
+    parser.add_argument(
+        "--workspace-mode",
+        choices=("auto", "shared", "mount", "copy"),
+        default="auto",
+        help="how hosts of a new mesh see it (default auto)",
+    )
     parser.add_argument("--launcher", choices=("spmd", "torchrun", "per_host", "single"), default="spmd")
     parser.add_argument("--timeout", type=float, metavar="SECONDS", help="end the run after it")
     parser.add_argument("--keep", action="store_true", help="do not give the new mesh back")
+    parser.add_argument(
+        "--keep-files", action="append", metavar="GLOB", default=[], help="files of hosts to keep: 'out/**'"
+    )
     add_output_argument(parser)
     parser.usage = "%(prog)s [options] -- COMMAND [ARG ...]"
     parser.add_argument("command", nargs="+", metavar="COMMAND", help="program and arguments")
@@ -38,9 +51,19 @@ def run(arguments: argparse.Namespace) -> int:
         finally:
             if not arguments.mesh and not arguments.keep:
                 with anyio.CancelScope(shield=True):
-                    await session.tool("release_mesh", mesh=mesh)
+                    await _give_back(session, mesh)
 
     return run_session(work, toolsets="mesh,run")
+
+
+async def _give_back(session: Session, mesh: str) -> None:
+    """A mesh whose hosts wrote checkpoints stays until somebody has seen to them, or its lease ends."""
+    answer = await session.tool("release_mesh", mesh=mesh)
+    assert isinstance(answer, ReleaseResult)
+    if answer.state == "not_released":
+        answer = answer.model_copy(update={"next": _TO_DO.format(mesh=mesh)})
+    if answer.state == "not_released" or answer.kept or answer.not_kept or answer.lost:
+        print(answer.summary(), file=sys.stderr)
 
 
 async def _allocate(session: Session, arguments: argparse.Namespace) -> str:
@@ -51,6 +74,7 @@ async def _allocate(session: Session, arguments: argparse.Namespace) -> str:
         procs_per_host=arguments.procs,
         scheduler=arguments.scheduler,
         workspace=arguments.workspace,
+        workspace_mode=arguments.workspace_mode,
     )
     assert isinstance(result, MeshResult)
     print(result.summary(), file=sys.stderr)
@@ -65,6 +89,7 @@ async def _run(session: Session, mesh: str, arguments: argparse.Namespace) -> in
         launcher=arguments.launcher,
         timeout_s=arguments.timeout,
         wait_s=0,
+        options={"keep": arguments.keep_files} if arguments.keep_files else None,
     )
     assert isinstance(started, RunResult)
     return await see_through(session, started, arguments.output)

@@ -15,6 +15,9 @@ from typing import Any
 
 import anyio
 
+from ...runtime.errors import MilkweedError
+from ...runtime.mounts import in_the_way, probe
+from ...runtime.schedulers.namespaces import check_possible
 from . import leftovers
 from .caller import Answer, Caller
 from .reading import diff, final_loss, stack_groups, step_losses, verdict
@@ -144,13 +147,27 @@ async def _ask(call: Caller, tool: str, /, **arguments: Any) -> Answer:
 
 
 async def _allocate(call: Caller, workspace: Path) -> str:
-    call.screen.heading("Two hosts of this machine, two ranks on each")
+    words, how = _hosts_apart()
+    call.screen.heading(f"Two hosts of this machine, {words}, two ranks on each")
     answer = await _ask(
-        call, "allocate_mesh", name="demo", hosts=2, procs_per_host=2, workspace=str(workspace)
+        call, "allocate_mesh", name="demo", hosts=2, procs_per_host=2, workspace=str(workspace), **how
     )
     _expect(answer.fields.get("state") == "ready", "a mesh that is ready", answer)
     _expect(answer.fields.get("world_size") == 4, "a mesh of 4 ranks", answer)
     return str(answer.fields["mesh"])
+
+
+def _hosts_apart() -> tuple[str, dict[str, Any]]:
+    """Hosts as far apart as this machine can make them, in words and as arguments."""
+    try:
+        check_possible()
+    except MilkweedError:
+        pass
+    else:
+        return "with networks and mounts of their own", {"options": {"isolation": "namespaces"}}
+    if not in_the_way(probe()):
+        return "each with a mount of the workspace", {"workspace_mode": "mount"}
+    return "which share the workspace", {}
 
 
 async def _run_into_silence(call: Caller, mesh: str) -> str:

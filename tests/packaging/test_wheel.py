@@ -100,6 +100,8 @@ def test_torch_is_asked_for_by_extras_only(metadata: email.message.Message) -> N
         "torch",
         "monarch",
         "mount",
+        "nvidia",
+        "amd",
         "kubernetes",
         "skypilot",
         "dev",

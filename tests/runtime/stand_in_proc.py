@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Any
 
-from milkweed.runtime.proc_records import PROC_VARIABLE, decode_place
+from milkweed.runtime.proc_place import PROC_VARIABLE, decode_place
 
 BUSY: dict[str, Any] = {}
 

@@ -6,6 +6,12 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -17,6 +23,7 @@ from milkweed.runtime.agent.lease import boot_id, boottime_s, decode_lease, left
 from milkweed.runtime.client import Mesh, Meshes, open_meshes
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound, Unavailable
 from milkweed.runtime.keeper.lifecycle import PEER_GRACE_S
+from milkweed.runtime.output_moving import move_output
 from milkweed.runtime.paths import Places
 from milkweed.runtime.records import MeshSpec, RunRequest, RunView
 
@@ -389,6 +396,41 @@ async def test_an_agent_that_is_stopped_and_then_killed_does_not_take_the_keeper
     assert keeper_of(mesh.id) == keeper
 
 
+async def test_a_plan_is_given_and_taken_once_while_the_disk_of_the_index_is_full(places: Places) -> None:
+    async with open_meshes(places) as meshes:
+        pages = meshes.index._db.execute("PRAGMA page_count").fetchone()[0]
+        meshes.index._db.execute(f"PRAGMA max_page_count = {pages}")
+        large = "x" * 1_000_000
+        with pytest.raises(Unavailable, match=r"index_unusable: .* full[.] Make room.*release_mesh"):
+            meshes.index.add_plan(large, "state", time.time() + 60)
+        plan = meshes.add_plan(large, "state", time.time() + 60)
+        assert meshes.take_plan(plan.plan) == plan
+        assert meshes.take_plan(plan.plan) is None
+        late = meshes.add_plan(large, "state", time.time() - 1)
+        assert meshes.take_plan(late.plan) is None
+
+
+async def test_a_release_makes_room_for_the_index_on_the_disk_that_hosts_filled(
+    places: Places, tmp_path: Path
+) -> None:
+    places.state.mkdir(exist_ok=True)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=8m,mode=700", "none", str(places.state)]
+    if subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("a small file system cannot be mounted here")
+    try:
+        async with open_meshes(places) as meshes:
+            mesh = await meshes.allocate(spec(tmp_path, hosts=1, procs=1))
+            run = (await mesh.start_run(RunRequest((), script="cat /dev/zero > $TMPDIR/all"))).run
+            assert (await mesh.wait_run(run, timeout_s=20)).state == "failed"
+            assert shutil.disk_usage(places.state).free == 0
+            await mesh.release()
+            await eventually(lambda: meshes.index.mesh(mesh.id).state == "released", 20)
+            assert shutil.disk_usage(places.state).free > 4_000_000
+            await eventually(lambda: keeper_of(mesh.id) is None, 20)
+    finally:
+        subprocess.run(["umount", "-l", str(places.state)], check=False)
+
+
 async def test_a_damaged_record_ends_the_mesh_and_says_so(places: Places, tmp_path: Path) -> None:
     async with open_meshes(places) as first:
         mesh = await first.allocate(spec(tmp_path))
@@ -519,6 +561,111 @@ async def test_everything_killed_at_once_is_swept_by_the_release(meshes: Meshes,
     await eventually(lambda: keeper_of(mesh.id) is None)
 
 
+async def test_output_is_in_the_data_directory_after_the_release_and_read_by_whoever_comes(
+    places: Places, tmp_path: Path
+) -> None:
+    async with open_meshes(places) as meshes:
+        mesh = await meshes.allocate(spec(tmp_path))
+        run = (await finished(mesh, RunRequest((), script="echo rank $RANK"))).run
+        released = await mesh.release()
+    output = places.mesh(mesh.id).kept_output
+    assert released.output_directory == str(output)
+    assert {str(path.relative_to(output)) for path in output.rglob("rank-*.out")} == {
+        f"{run}/{rank // 2}/rank-{rank}.out" for rank in range(4)
+    }
+    assert not any(places.mesh(mesh.id).root.glob("hosts/*/runs/*"))
+    code = (
+        "import anyio, sys; from milkweed.runtime.client import open_meshes\n"
+        "async def main():\n    async with open_meshes() as meshes:\n"
+        "        mesh = await meshes.find_run(sys.argv[1])\n"
+        "        print([one.data.decode() for one in await mesh.read_output(sys.argv[1])])\n"
+        "anyio.run(main)"
+    )
+    env = {
+        **os.environ,
+        "MILKWEED_STATE_DIR": str(places.state),
+        "MILKWEED_RUNTIME_DIR": str(places.runtime),
+        "MILKWEED_DATA_DIR": str(tmp_path / "another since then"),
+    }
+    done = await anyio.run_process([sys.executable, "-c", code, run], env=env)
+    assert done.stdout.decode() == f"{[f'rank {rank}{chr(10)}' for rank in range(4)]}\n"
+
+
+@pytest.fixture(params=["a file in its place", "another file system", "another that is full"])
+def data(request: pytest.FixtureRequest, places: Places) -> Iterator[Path]:
+    """A data directory, or what is there instead; the name of the way is that of its parent."""
+    if request.param == "a file in its place":
+        path = places.state / "data"
+        path.write_text("")
+        yield path
+        return
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as other:
+        if request.param == "another that is full":
+            options = ["-t", "tmpfs", "-o", "size=64k,nr_inodes=64", "tmpfs", other]
+            if os.getuid() or subprocess.run(["mount", *options], check=False).returncode:
+                pytest.skip("no file system can be mounted here")
+        try:
+            if os.stat(other).st_dev == os.stat(places.state).st_dev:
+                pytest.skip("one file system")
+            yield Path(other)
+        finally:
+            if os.path.ismount(other):
+                subprocess.run(["umount", other], check=True)
+
+
+async def test_output_that_cannot_be_in_the_data_directory_stays_and_is_read(
+    places: Places, data: Path, tmp_path: Path
+) -> None:
+    async with open_meshes(Places(places.state, places.runtime, data)) as meshes:
+        mesh = await meshes.allocate(spec(tmp_path))
+        run = (await finished(mesh, RunRequest((), script="echo rank $RANK"))).run
+        released = await mesh.release()
+        assert await text_of(mesh, run) == [f"rank {rank}\n" for rank in range(4)]
+        moved = data / mesh.id / "output"
+        fits = data.is_dir() and not os.path.ismount(data)
+        assert released.output_directory == str(moved if fits else places.mesh(mesh.id).root)
+        assert fits == any(moved.glob("run*/*/rank-0.out"))
+        assert fits != any(places.mesh(mesh.id).root.glob("hosts/*/runs/*/rank-0.out"))
+        assert not any(data.rglob("*.part"))
+
+
+async def test_output_of_meshes_that_ended_before_it_was_moved_is_read(
+    meshes: Meshes, mesh: Mesh, places: Places
+) -> None:
+    run = (await finished(mesh, RunRequest(("echo", "kept"), "single"))).run
+    await mesh.release()
+    await eventually(lambda: keeper_of(mesh.id) is None)
+    paths = places.mesh(mesh.id)
+    paths.output.unlink()
+    (paths.host(0) / "runs").mkdir(exist_ok=True)
+    os.rename(paths.kept_output / run / "0", paths.host(0) / "runs" / run)
+    assert await text_of(mesh, run) == ["kept\n"]
+    assert [view.run for view in await mesh.runs()] == [run]
+
+
+async def test_output_of_which_a_killed_keeper_had_moved_half_is_read_and_then_moved(
+    meshes: Meshes, mesh: Mesh, places: Places
+) -> None:
+    run = (await finished(mesh, RunRequest((), script="echo rank $RANK"))).run
+    before = await mesh.read_output(run)
+    keeper, paths = keeper_of(mesh.id), places.mesh(mesh.id)
+    assert keeper is not None
+    for pid in [keeper, *of_mesh(mesh.id)]:
+        os.kill(pid, signal.SIGKILL)
+    paths.output.symlink_to(paths.kept_output)
+    move_output(paths.host(0) / "runs" / run, paths.kept_output / run / "0")
+    with anyio.fail_after(30):
+        while True:
+            with suppress(Unavailable):
+                assert await mesh.read_output(run) == before
+                released = await mesh.release()
+                break
+            await anyio.sleep(0.05)
+    assert released.output_directory == str(paths.kept_output)
+    assert sorted(path.name for path in (paths.kept_output / run).iterdir()) == ["0", "1"]
+    assert await mesh.read_output(run) == before
+
+
 @pytest.mark.parametrize("keeper_dies", [False, True], ids=["keeper", "no keeper"])
 async def test_the_end_of_the_lease_ends_everything_whoever_is_alive(
     places: Places, tmp_path: Path, keeper_dies: bool
@@ -539,6 +686,8 @@ async def test_the_end_of_the_lease_ends_everything_whoever_is_alive(
         mesh = await meshes.get(mesh.id)
         view = await mesh.view()
         assert (view.state, view.reason) == ("released", "the lease ended")
+        with pytest.raises(Conflict, match=f"{mesh.id} was released: the lease ended"):
+            await mesh.start_run(RunRequest(SLEEP))
         assert (await mesh.run(run)).state == "cancelled"
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+import anyio
 import pytest
 
 from milkweed.runtime.agent import ptree
-from milkweed.runtime.agent.host_command import agent_command, agent_config, guard_command
+from milkweed.runtime.agent.host_command import agent_command, agent_config, guard_command, unmount_command
 from milkweed.runtime.client import Mesh, Meshes
 from milkweed.runtime.paths import Places
 from milkweed.runtime.records import MeshSpec, RunRequest
@@ -45,7 +47,8 @@ async def test_guards_and_agents_look_as_if_they_were_executed(mesh: Mesh, place
         directory = places.mesh(mesh.id).host(host)
         own = agent_command(directory / "config.json")
         assert words(agent) == own
-        assert words(guard) == [*guard_command("--log", str(directory / "guard.log")), *own]
+        epilogue = ("--epilogue", json.dumps(unmount_command(directory)))
+        assert words(guard) == [*guard_command("--log", str(directory / "guard.log"), *epilogue), *own]
         for pid in (agent, guard):
             environ = ptree.read_environ(pid)
             assert environ["MILKWEED_HOST_ID"] == f"{mesh.id}.{host}"
@@ -84,7 +87,9 @@ async def test_a_killed_one_takes_its_host_along_and_no_other(mesh: Mesh, proces
     await eventually(lambda: not alive(guard) and not alive(agent))
     await eventually(lambda: len(of_mesh(mesh.id)) == (HOSTS - 1) * 4)
     assert all(map(alive, others))
-    view = await mesh.view()
+    with anyio.fail_after(10):
+        while (view := await mesh.view()).hosts[0].state == "ready":  # its end is known here first
+            await anyio.sleep(0.01)
     assert [host.state for host in view.hosts] == ["lost", "ready", "ready", "ready"]
     assert "killed" in view.hosts[0].reason
     assert (await mesh.run(run.run)).state == "running"

@@ -2,8 +2,12 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import sqlite3
+import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -40,6 +44,47 @@ def test_a_live_name_with_other_arguments_is_refused_and_says_the_difference(ind
         index.claim(MeshSpec("a", 3, 2, workspace="/w"))
 
 
+HOLDS_AND_STOPS = """
+import os, signal, sqlite3, sys
+database = sqlite3.connect(sys.argv[1], isolation_level=None)
+database.execute("BEGIN IMMEDIATE")
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+def test_an_index_that_is_locked_for_long_says_by_whom_and_that_it_is_stopped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("milkweed.runtime.index._BUSY_S", 0.1)
+    path = tmp_path / "index.sqlite"
+    Index(path).close()
+    holder = subprocess.Popen((sys.executable, "-c", HOLDS_AND_STOPS, str(path)))
+    try:
+        os.waitid(os.P_PID, holder.pid, os.WSTOPPED)
+        index = Index(path)
+        said = rf"index_busy: .* by process {holder.pid} \(.*\), which is stopped\. .*kill -CONT {holder.pid}"
+        with pytest.raises(Unavailable, match=said):
+            index.claim(SPEC)
+        assert index.meshes() == ()
+    finally:
+        holder.kill()
+        holder.wait()
+    index.claim(SPEC)
+    index.close()
+
+
+def test_a_plan_is_given_once_and_not_when_it_is_old(index: Index, tmp_path: Path) -> None:
+    later = time.time() + 60
+    plan = index.add_plan("call", "state", later)
+    old = index.add_plan("call", "state", time.time() - 1)
+    other_server = Index(tmp_path / "index.sqlite")
+    assert other_server.take_plan(plan.plan) == plan
+    assert index.take_plan(plan.plan) is None
+    assert index.take_plan(old.plan) is None
+    assert index.take_plan("plan-never") is None
+    other_server.close()
+
+
 def test_a_released_name_is_free_and_stays_released(index: Index) -> None:
     view, _ = index.claim(SPEC)
     index.set_state(view.mesh, "released", "done")
@@ -49,6 +94,16 @@ def test_a_released_name_is_free_and_stays_released(index: Index) -> None:
     assert new
     assert again.mesh != view.mesh
     assert index.mesh("a").mesh == again.mesh
+
+
+def test_of_a_name_that_nobody_has_any_more_it_is_told_how_the_last_mesh_ended(index: Index) -> None:
+    for words in ("released", "the lease ended; 3 files are kept in /data"):
+        view, _ = index.claim(SPEC)
+        index.set_state(view.mesh, "released", words)
+        told = f"there is none; {view.mesh} was released"
+        told += "" if words == "released" else f": {words}"
+        with pytest.raises(NotFound, match=re.escape(f"{told}. Call allocate_mesh")):
+            index.mesh("a")
 
 
 def test_an_unknown_mesh_or_run_names_what_there_is(index: Index) -> None:
@@ -91,6 +146,14 @@ def test_on_a_network_file_system_one_machine_at_a_time_has_live_meshes(tmp_path
     first.set_state(view.mesh, "released", "done")
     first.close()
     Index(path, file_system="nfs4", machine="b").close()
+
+
+def test_what_any_run_ever_asked_to_keep_is_known_however_many_came_after(index: Index) -> None:
+    mesh = index.claim(SPEC)[0].mesh
+    for number in range(150):
+        keep = ("/w/first/**",) if number == 0 else ()
+        index.put_run(RunView(f"run-{number}", mesh, "running", "spmd", "true", (), float(number), keep=keep))
+    assert index.globs_to_keep(mesh) == ("/w/first/**",)
 
 
 def test_events_of_the_keeper_are_numbered_by_themselves(index: Index) -> None:

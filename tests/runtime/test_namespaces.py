@@ -90,6 +90,22 @@ class TestIsolated:
             "iso-1 10.77.0.2/16 10.77.0.1 10.77.0.2\n1\n",
         ]
 
+    async def test_each_host_has_a_name_for_the_others_in_both_families(
+        self, meshes: Meshes, tmp_path: Path
+    ) -> None:
+        """A torch that finds none warns in every run."""
+        mesh = await meshes.allocate(spec(tmp_path))
+        script = (
+            "import socket\n"
+            "for address in ('10.77.0.2', '::ffff:10.77.0.2'):\n"
+            "    print(socket.getnameinfo((address, 0), socket.NI_NAMEREQD)[0])\n"
+            "print({one[4][0] for one in socket.getaddrinfo('iso-1', 1)})\n"
+        )
+        run = await mesh.start_run(RunRequest(("python", "-c", script)))
+        assert (await mesh.wait_run(run.run, timeout_s=20)).state == "succeeded"
+        texts = {one.data.decode() for one in await mesh.read_output(run.run)}
+        assert texts == {"iso-1\niso-1.mapped\n{'10.77.0.2'}\n"}
+
     async def test_hosts_reach_each_other_and_nothing_else(self, meshes: Meshes, tmp_path: Path) -> None:
         mesh = await meshes.allocate(spec(tmp_path))
         server = (

@@ -14,7 +14,7 @@ from milkweed.runtime.paths import MeshPaths
 @pytest.fixture
 def paths(tmp_path: Path) -> MeshPaths:
     """Of a mesh whose keeper is this process."""
-    found = MeshPaths(tmp_path / "state" / "mesh-a", tmp_path / "runtime" / "a")
+    found = MeshPaths(tmp_path / "state" / "mesh-a", tmp_path / "runtime" / "a", tmp_path / "data")
     found.root.mkdir(parents=True)
     found.sockets.mkdir(parents=True)
     found.lock.write_text(str(os.getpid()))

@@ -285,6 +285,6 @@ async def test_the_list_of_tools_costs_few_tokens(connect: Connect) -> None:
     async with connect() as client:
         tools = (await client.list_tools()).tools
     wire = [item.model_dump(mode="json", by_alias=True, exclude_none=True) for item in tools]
-    assert len(json.dumps(wire, separators=(",", ":"))) / 4 < 3200
+    assert len(json.dumps(wire, separators=(",", ":"))) / 4 < 4700
     assert all(len((item.description or "").encode()) < 2048 for item in tools)
     assert len(INSTRUCTIONS.encode()) < 2048

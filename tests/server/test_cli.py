@@ -63,6 +63,12 @@ def test_values_are_json_where_they_can_be() -> None:
         parse_pairs(["hosts"], properties)
 
 
+def test_a_command_is_text_also_where_it_is_json() -> None:
+    either = {"command": {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}}
+    assert parse_pairs(["command=true"], either) == {"command": "true"}
+    assert parse_pairs(['command=["true"]'], either) == {"command": ["true"]}
+
+
 def test_a_mesh_from_allocation_to_release(cli: Cli, tmp_path: Path) -> None:
     allocated = cli("call", "allocate_mesh", "name=demo", "hosts=2", "-o", "json")
     assert allocated.returncode == 0, allocated.stderr
@@ -94,6 +100,13 @@ def test_a_command_is_run_followed_and_given_back(cli: Cli) -> None:
     assert "succeeded after" in done.stderr
     assert "from" not in done.stderr
     assert cli("status").stdout == "no meshes\n"
+
+
+def test_a_command_is_run_on_hosts_that_have_the_directory_as_was_asked_for(cli: Cli, tmp_path: Path) -> None:
+    done = cli("run", "--hosts", "2", "--workspace-mode", "copy", "--", "sh", "-c", "pwd > here; pwd")
+    assert done.returncode == 0, done.stderr
+    assert "hosts/0..1/workspace" in done.stdout
+    assert not (tmp_path / "here").exists()
 
 
 CONTROLLER = """
@@ -132,6 +145,16 @@ def test_a_mesh_is_checked_and_what_is_not_there_fails_the_command(cli: Cli) -> 
     assert (refused.returncode, refused.stderr.partition(":")[0]) == (1, "host_not_found")
     assert cli("check", "nope").stderr.startswith("mesh_not_found: ")
     assert cli("release", "demo").returncode == 0
+
+
+def test_a_program_is_shown_on_amd_and_written_where_that_is_asked_for(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "port").mkdir()
+    (tmp_path / "port" / "a.cu").write_text("#include <cuda_runtime.h>\nint lane = threadIdx.x & 31;\n")
+    shown = cli("port", str(tmp_path / "port")).stdout
+    assert "1 file of 1 source translated, 1 place of 1 kind left for you" in shown
+    assert not (tmp_path / "port" / "a.hip").exists()
+    assert "1 file written" in cli("port", "--write", str(tmp_path / "port")).stdout
+    assert "hip_runtime.h" in (tmp_path / "port" / "a.hip").read_text()
 
 
 def test_a_run_that_fails_fails_the_command(cli: Cli) -> None:

@@ -31,8 +31,10 @@ def test_every_tool_and_argument_is_documented() -> None:
     text = render(Registry.load(EVERY))
     for tool in Registry.load(EVERY).tools:
         assert f"### `{tool.name}`" in text
-        for argument in tool.arguments.schema["properties"]:
+        for argument, schema in tool.arguments.schema["properties"].items():
             assert f"| `{argument}` |" in text
+            for option in schema.get("properties", ()):
+                assert f"| `{argument}.{option}` |" in text
 
 
 def test_the_readme_says_how_many_tools_there_are() -> None:

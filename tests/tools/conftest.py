@@ -1,11 +1,12 @@
 """Tools as an agent calls them, on meshes in memory."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
 from milkweed.runtime.client.meshes import Meshes
+from milkweed.runtime.paths import Places
 from milkweed.runtime.records import MeshSpec
 from milkweed.tools.registry import Answer, Call, Registry
 from tests.fakes import FakeMesh, FakeMeshes
@@ -46,8 +47,14 @@ async def mesh(meshes: FakeMeshes) -> FakeMesh:
 
 
 @pytest.fixture
-async def real() -> AsyncIterator[Meshes]:
+def places() -> Iterator[Places]:
+    """State and runtime directories of this test alone."""
+    with open_places() as opened:
+        yield opened
+
+
+@pytest.fixture
+async def real(places: Places) -> AsyncIterator[Meshes]:
     """Meshes of real processes."""
-    with open_places() as places:
-        async with open_real_meshes(places) as opened:
-            yield opened
+    async with open_real_meshes(places) as opened:
+        yield opened

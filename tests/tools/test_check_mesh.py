@@ -9,8 +9,22 @@ from types import SimpleNamespace
 
 import pytest
 
-from milkweed.runtime.checking import HostCheck, HostFacts, LinkCheck, Measured, MeshCheck, RdmaPort, RdmaView
+from milkweed.runtime.checking import (
+    AllReduce,
+    Clock,
+    HostCheck,
+    HostFacts,
+    LinkCheck,
+    Measured,
+    MeshCheck,
+    RdmaPort,
+    RdmaView,
+    Surroundings,
+    Turn,
+)
+from milkweed.runtime.devices import Device, DeviceView, HostDevices
 from milkweed.runtime.errors import InvalidArgument, NotFound
+from milkweed.runtime.evidence import Disk, Fingerprint
 from milkweed.runtime.memory.handle import Machine
 from milkweed.tools.check_outcome import describe_check
 from milkweed.tools.results import RESULT_BYTES
@@ -136,6 +150,36 @@ def test_however_much_is_wrong_an_answer_is_bounded() -> None:
     assert len(json.dumps(result.content())) <= RESULT_BYTES
     assert result.more == 492 * 2
     assert len(result.summary()) < 1000
+
+
+def test_devices_disks_and_an_all_reduce_are_told_shortly() -> None:
+    check = healthy(16)
+    view = DeviceView(tuple(Device(at, "nvidia", "NVIDIA H200", memory_total=141 * GIB) for at in range(8)))
+    rooms = Surroundings(Fingerprint(), (Disk("/ws", 900 * GIB, 300 * GIB),))
+    hosts = tuple(
+        replace(one, devices=HostDevices(one.host, view), surroundings=rooms, clock=Clock(0.0, 0.001))
+        for one in check.hosts
+    )
+    reduced = AllReduce((0, 8), 16 * 1024 * 1024, {0: Turn(0.02), 8: Turn(0.02)})
+    result = describe_check("m", MeshCheck(hosts, check.links, reduced))
+    assert result.verdict == "ok"
+    (item,) = result.host_list
+    assert (item.devices, item.disk_free) == ("8 NVIDIA H200 (141 GB)", "300 GB")
+    assert result.collective.endswith("each of 2 hosts: 20 ms, 0.84 GB/s")
+    assert len(json.dumps(result.content())) < 700
+
+
+def test_an_all_reduce_that_failed_is_no_ok() -> None:
+    check = healthy(2)
+    failed = AllReduce((0, 1), 16 * 1024 * 1024, {0: Turn(error="refused"), 1: Turn(error="refused")})
+    result = describe_check("m", replace(check, all_reduce=failed))
+    assert result.verdict == "an all-reduce between hosts failed: host 0: refused"
+    assert "GLOO_SOCKET_IFNAME" in result.next
+    hosts = (HostCheck(0, replace(facts(0), shm_free=1)), check.hosts[1])
+    result = describe_check("m", replace(check, hosts=hosts, all_reduce=failed))
+    assert result.verdict.startswith(
+        "something is wrong with host 0 of 2; an all-reduce between hosts failed"
+    )
 
 
 async def test_the_hosts_that_are_named_are_checked(ask: Ask, mesh: FakeMesh, reports: list[str]) -> None:

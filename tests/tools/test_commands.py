@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milkweed.runtime.errors import InvalidArgument
-from milkweed.tools.commands import check_env, check_launcher, check_script, split_command
+from milkweed.runtime.holdings import kept_by
+from milkweed.tools.commands import check_env, check_keep, check_launcher, check_script, split_command
 
 
 @pytest.mark.parametrize(
@@ -114,3 +115,10 @@ def test_torchrun_inside_of_ranks_is_refused(argv: tuple[str, ...]) -> None:
             check_launcher(argv, launcher)
     check_launcher(argv, "per_host")
     check_launcher(("python", "train.py"), "torchrun")
+
+
+@pytest.mark.parametrize("directory", ["/home/[a]", "/home/*", "/home/what?", "/home/[!x]y"])
+def test_a_relative_glob_of_files_to_keep_begins_at_the_directory_of_that_very_name(directory: str) -> None:
+    (glob,) = check_keep(["out/*.pt"], directory)
+    assert kept_by([glob], f"{directory}/out/a.pt")
+    assert not kept_by([glob], "/home/a/out/a.pt")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from milkweed.runtime.errors import InvalidArgument, MilkweedError, NotFound
+from milkweed.runtime.errors import InvalidArgument, MilkweedError, NotFound, Unavailable
 from milkweed.runtime.fetching import Fetched
 from milkweed.runtime.file_records import FileDigest, FileEntry, FileListing, FileText
 from tests.fakes import FakeMesh
@@ -163,6 +163,24 @@ async def test_hosts_with_another_file_are_named(ask: Ask, hosts: Hosts) -> None
     )
 
 
+async def test_the_first_host_that_has_it_is_read(ask: Ask, hosts: Hosts) -> None:
+    hosts.digests = {0: GONE, 1: FileDigest("/ws/a.txt", 6, 0.0, "aa")}
+    text = (await ask("read_remote_file", mesh="demo", path="a.txt", hosts="all")).text
+    assert text.splitlines() == ["[/ws/a.txt on host 1, 6 B]", "[not readable on host 0]", "hello"]
+
+
+async def test_that_a_file_may_be_on_another_host_is_said(
+    ask: Ask, hosts: Hosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(*_: Any, **__: Any) -> FileText:
+        raise GONE
+
+    monkeypatch.setattr(hosts, "read_file", gone)
+    with pytest.raises(NotFound, match=r'host 0: no /ws/out[.] hosts="all" reads it') as caught:
+        await ask("read_remote_file", mesh="demo", path="out")
+    assert str(caught.value).endswith("List /ws.")
+
+
 async def test_files_are_fetched(ask: Ask, hosts: Hosts, tmp_path: Path, reports: list[str]) -> None:
     hosts.fetched = (
         Fetched(0, "/ws/a", f"{tmp_path}/0/a", 10, "copied"),
@@ -171,8 +189,47 @@ async def test_files_are_fetched(ask: Ask, hosts: Hosts, tmp_path: Path, reports
     result = await ask("fetch_files", mesh="demo", path="a", destination=f"{tmp_path}/new")
     assert (result.files, result.bytes, result.unchanged, result.hosts) == (1, 10, 1, "0-1")
     assert result.destination == f"{tmp_path}/new"
-    assert hosts.asked == [("a", (0, 1), f"{tmp_path}/new")]
+    assert hosts.asked[-1] == ("a", (0, 1), f"{tmp_path}/new")
     assert "1 of 2 files" in reports
+    assert result.summary() == f"1 file (10 B) to {tmp_path}/new/HOST of hosts 0-1, 1 were there already"
+
+
+async def test_hosts_that_do_not_have_it_are_said_and_the_others_files_fetched(
+    ask: Ask, hosts: Hosts, tmp_path: Path
+) -> None:
+    hosts.listings = {0: GONE, 1: listing(file("a"))}
+    hosts.fetched = (Fetched(1, "/ws/a", f"{tmp_path}/1/a", 10, "copied"),)
+    result = await ask("fetch_files", mesh="demo", path="a", destination=str(tmp_path))
+    assert hosts.asked[-1] == ("a", (1,), str(tmp_path))
+    assert (result.hosts, result.not_fetched) == ("1", ["host 0: no /ws/out"])
+    assert "host 0: no /ws/out" in result.summary()
+
+
+async def test_a_lost_host_does_not_keep_from_fetching_of_the_others(
+    ask: Ask, hosts: Hosts, tmp_path: Path
+) -> None:
+    lost = Unavailable("host_lost", "host 1 is lost", "Release the mesh.")
+    hosts.listings = {0: listing(file("a")), 1: lost}
+    result = await ask("fetch_files", mesh="demo", path="a", destination=str(tmp_path))
+    assert (result.hosts, result.not_fetched) == ("0", ["host 1: host 1 is lost"])
+    assert "Release" not in result.summary()
+
+
+async def test_what_no_host_has_is_an_error(ask: Ask, hosts: Hosts, tmp_path: Path) -> None:
+    hosts.listings = {0: GONE, 1: GONE}
+    with pytest.raises(NotFound, match="no /ws/out"):
+        await ask("fetch_files", mesh="demo", path="a", destination=str(tmp_path))
+
+
+async def test_that_hosts_see_what_is_fetched_into_their_workspace_is_said(
+    ask: Ask, hosts: Hosts, mesh: FakeMesh, tmp_path: Path
+) -> None:
+    inside = f"{mesh.state.spec.workspace}/kept"
+    assert (
+        "hosts see it too" in (await ask("fetch_files", mesh="demo", path="a", destination=inside)).summary()
+    )
+    result = await ask("fetch_files", mesh="demo", path="a", destination=str(tmp_path))
+    assert result.note == ""
 
 
 async def test_nothing_to_fetch_says_where_to_look(ask: Ask, hosts: Hosts, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
-from milkweed.runtime.records import Exit, HostView, MeshSpec
+from milkweed.runtime.records import Exit, HostView, MeshSpec, ShownTree, TreeView
 from milkweed.tools.events import fold_events
 from milkweed.tools.results import RESULT_BYTES
 from tests.fakes import FakeMesh, FakeMeshes, event
@@ -21,7 +21,7 @@ async def test_a_mesh_is_allocated(ask: Ask, meshes: FakeMeshes, tmp_path: Path)
     result = await ask("allocate_mesh", name="demo", hosts=2, procs_per_host=3, workspace=str(tmp_path))
     assert (result.state, result.world_size, result.engine) == ("ready", 6, "embedded")
     spec = meshes.meshes[result.mesh].state.spec
-    assert spec == MeshSpec("demo", 2, 3, "local", "embedded", str(tmp_path), "shared", 60.0, {})
+    assert spec == MeshSpec("demo", 2, 3, "local", "embedded", str(tmp_path), "auto", 60.0, {})
     assert "run_on_mesh" in result.next
 
 
@@ -197,3 +197,24 @@ def test_what_happened_alike_to_ranks_of_a_run_is_one_line() -> None:
         "22:13:20Z host 0 rank_exited run-a rank 3 exit 1",
         "22:13:20Z host 0 run_ended run-a",
     ]
+
+
+async def test_hosts_without_the_workspace_are_told_with_what_helps(ask: Ask, meshes: FakeMeshes) -> None:
+    name = (await ask("allocate_mesh", name="demo", hosts=3)).mesh
+    mesh = meshes.meshes[name]
+    lacking = [
+        ShownTree(host, problem="there is no /dev/fuse", mend="Run as root: modprobe fuse")
+        for host in range(3)
+    ]
+    mesh.state = replace(mesh.state, workspace=TreeView(tuple(lacking)))
+    status = await ask("mesh_status", mesh=name)
+    assert status.warnings == [
+        "hosts 0-2 do not have the workspace: there is no /dev/fuse. Run as root: modprobe fuse"
+    ]
+    assert f"release_mesh(mesh='{name}')" in status.next
+
+    one = TreeView((ShownTree(0, "mount"), lacking[1], ShownTree(2, "mount")))
+    mesh.state = replace(mesh.state, workspace=one)
+    status = await ask("mesh_status", mesh=name)
+    assert status.warnings[0].startswith("host 1 does not have the workspace: there is no /dev/fuse.")
+    assert "run_on_mesh" in status.next

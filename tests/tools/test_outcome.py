@@ -5,7 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from milkweed.runtime.records import EndReason, Exit, OutputSlice, RankState, RankView, RunState, RunView
+from milkweed.runtime.records import (
+    EndReason,
+    Exit,
+    MeshSpec,
+    MeshView,
+    OutputSlice,
+    RankState,
+    RankView,
+    RunState,
+    RunView,
+)
+from milkweed.tools.mending import Mender
 from milkweed.tools.outcome import describe_item, describe_run, tail_bytes
 from milkweed.tools.results import RESULT_BYTES, RunList, RunResult
 
@@ -41,6 +52,15 @@ def size(result: RunResult) -> int:
     return len(json.dumps(result.content(), ensure_ascii=False).encode())
 
 
+def test_a_full_disk_under_the_output_leads_to_what_makes_room() -> None:
+    note = "the disk of its output was full when it failed"
+    slices = [OutputSlice(0, 0, b"", 0, 0, True, note=note)]
+    mender = Mender(MeshView("mesh-a", MeshSpec("a", hosts=1, procs_per_host=1, workspace="/ws"), "ready"))
+    view = run("failed", rank(0, "failed", code=1))
+    result = describe_run(view, slices, now=20.0, lease_left_s=100.4, workspace="/ws", mender=mender)
+    assert result.next == "A disk of the hosts is full: make room there."
+
+
 def test_a_run_that_went_well_says_little() -> None:
     result = outcome(run("succeeded", rank(0), rank(1)), {0: b"loss 1\n", 1: b"loss 1\n"})
     assert result.content() == {
@@ -71,7 +91,7 @@ def test_the_first_failure_is_told_with_its_traceback() -> None:
     assert result.first_failure.exception == "ValueError: rank 2 is bad"
     assert "train.py:4" in result.first_failure.traceback
     assert [(group.ranks, group.exit) for group in result.failure_groups] == [("1-2", "exit 1")]
-    assert result.next == ""
+    assert result.next == "diagnose_run(run='run-a') tells the cause from all ranks."
     head, first, *rest = result.summary().splitlines()
     assert head.startswith("run-a: failed after")
     assert first == "first failure: rank 2 on host 1, exit 1: ValueError: rank 2 is bad"
@@ -90,7 +110,7 @@ def test_the_tail_says_what_led_to_a_failure_and_not_its_traceback_again() -> No
 
 def test_the_fields_come_in_the_order_in_which_they_help() -> None:
     view = run("failed", rank(0, "failed", code=3), rank(1, "failed", signal=9), reason="2 ranks failed")
-    names = list(outcome(view, {0: b"x\n", 1: b"y\n"}).content())
+    names = list(outcome(view, {0: b"x" * 9000, 1: b"y\n"}).content())
     wanted = [
         "state",
         "reason",
@@ -141,7 +161,7 @@ def test_a_running_run_has_a_cursor_and_the_calls_that_help() -> None:
     result = outcome(run("running", rank(0, "running"), rank(1)), {0: b"abc\n", 1: b"abcdef\n"})
     assert result.cursor == "0@4;1@7"
     assert result.duration_s == 18.0
-    for call in ("wait_for_run", "stack_dump", "cancel_run"):
+    for call in ("wait_for_run", "diagnose_run", "cancel_run"):
         assert call in result.next
 
 
@@ -210,3 +230,24 @@ def test_the_outcome_says_how_python_started_and_why_cold(
 def test_the_summary_says_how_python_started_too() -> None:
     warm = replace(rank(0), start="warm")
     assert outcome(run("succeeded", warm)).summary() == "run-a: succeeded after 10.5 s, warm start"
+
+
+def test_what_the_structured_twin_warns_of_is_in_the_text_too() -> None:
+    view = run(
+        "failed",
+        rank(0, "failed", at=4.0, code=3),
+        rank(1, "failed", at=5.0, signal=9),
+        warnings=("host 0: its mount\nwent", *("w" * 900 for _ in range(9))),
+    )
+    lines = outcome(replace(view, edited_since_start=True)).summary().splitlines()
+    assert lines[1].startswith("first failure: rank 0")
+    assert lines[2:4] == ["rank 1: SIGKILL", "warning: host 0: its mount went"]
+    assert "the workspace was edited since it began" in lines
+    assert max(map(len, lines)) <= 240
+    assert len(lines) < 10
+
+
+def test_output_that_is_shown_whole_is_not_to_be_read_again() -> None:
+    view = run("failed", rank(0, "failed", code=3))
+    assert outcome(view, {0: b"cat: x: no\n"}).next.startswith("diagnose_run(run='run-a')")
+    assert outcome(view, {0: b"x" * 9000}).next.startswith("read_run_output(run='run-a', ranks='0')")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.anyio
 
 
 def asker(meshes: Any) -> Ask:
-    registry = Registry.load("mesh,run,debug,program")
+    registry = Registry.load("mesh,run,files,debug,program")
 
     async def report(done: float, total: float | None, message: str) -> None: ...
 

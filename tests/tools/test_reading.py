@@ -137,7 +137,7 @@ def read_pages(
 
 
 pieces_of_output = st.one_of(
-    st.text(st.characters(exclude_characters="\r\b")).map(str.encode),
+    st.text(st.characters(codec="utf-8", exclude_characters="\r\b")).map(str.encode),
     st.binary(max_size=20).map(lambda data: data.replace(b"\r", b"").replace(b"\b", b"")),
     st.sampled_from([b"\n", b"\x1b[31m", b"\x1b[0m", b"\x1b]0;title\x07", b"\x1bPdevice\x1b\\", b"\x1b(B"]),
     st.tuples(st.sampled_from(["x", "\u2603", "\U0001f4a5", "\x1b[1;32my"]), st.integers(1, 4000)).map(

@@ -81,7 +81,7 @@ def test_the_default_toolsets_are_there() -> None:
 
 def test_toolsets_are_chosen_by_name() -> None:
     assert Registry.load("run, debug").toolsets == ("run", "debug")
-    assert Registry.load("default, train, program").toolsets == Registry.load("all").toolsets
+    assert Registry.load("default, train, program, amd").toolsets == Registry.load("all").toolsets
 
 
 @pytest.mark.parametrize("toolsets", ["nonsense", "mesh,nonsense", "", ","])

@@ -1,5 +1,7 @@
 """The toolset run, on meshes in memory."""
 
+import time
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -40,13 +42,14 @@ async def test_what_was_asked_for_reaches_the_run(ask: Ask, mesh: FakeMesh) -> N
         env={"A": "b"},
         cwd="sub/dir",
         timeout_s=5,
-        options={"keep_going": True, "warm": False},
+        options={"keep_going": True, "warm": False, "own_device": True},
     )
     request = mesh.held[result.run].request
     assert request is not None
     assert (request.argv, request.script, request.launcher) == ((), "echo hi | cat\n", "per_host")
     assert (request.ranks, request.env, request.cwd) == ("0-1", {"A": "b"}, "/ws/sub/dir")
     assert (request.timeout_s, request.keep_going, request.warm) == (5.0, True, False)
+    assert request.own_device
 
 
 @pytest.mark.parametrize(
@@ -274,3 +277,28 @@ async def test_a_script_that_bash_cannot_read_fails_alike_on_all_hosts(
     ended = await ask("wait_for_run", run=result.run)
     assert [group.ranks for group in ended.failure_groups] == ["0-3"]
     assert ended.output_tail == "ranks 0-3:\nscript: line 2: syntax error: unexpected end of file"
+
+
+async def test_a_run_that_stands_still_is_told_as_hung_and_leads_to_its_diagnosis(
+    ask: Ask, mesh: FakeMesh, running: list[FakeRun]
+) -> None:
+    started = await ask("run_on_mesh", mesh="demo", command="python train.py", wait_s=0)
+    assert started.health == "ok"
+    (held,) = running
+    ranks = tuple(replace(rank, start="warm") for rank in held.view.ranks)
+    held.view = replace(held.view, ranks=ranks, still_since=time.time() - 40)
+    with anyio.fail_after(5):
+        result = await ask("wait_for_run", run=started.run, until="hang", timeout_s=45)
+    assert (result.state, result.health) == ("running", "hung")
+    assert result.still_s >= 40
+    assert result.next.startswith(f"diagnose_run(run='{started.run}')")
+    assert "hung: nothing has moved for 4" in result.summary().splitlines()[0]
+    assert (await ask("list_runs", mesh="demo")).runs[0].health == "hung"
+
+
+async def test_what_is_no_python_is_never_told_as_hung(
+    ask: Ask, mesh: FakeMesh, running: list[FakeRun]
+) -> None:
+    started = await ask("run_on_mesh", mesh="demo", command="sleep 1000", wait_s=0)
+    running[0].view = replace(running[0].view, still_since=time.time() - 100)
+    assert (await ask("wait_for_run", run=started.run, until="hang", timeout_s=0)).health == "ok"

@@ -21,6 +21,7 @@ __all__ = ["FORK_S", "Stale", "Starter"]
 
 INSIDE = Path(__file__).resolve().parent / "inside"
 FORK_S = 10.0
+_ENDED = {"refused": "the starter ended"}
 _MESSAGE = 64 * 1024
 # Of the process that a starter once served, not of those it will.
 _OF_ONE_RANK = ("RANK", "LOCAL_RANK", "GROUP_RANK", "ROLE_RANK")
@@ -135,7 +136,7 @@ class Starter:
             theirs.close()  # so that the end of the child is the end of the channel
             answer = await _receive(ours, within_s)
             if "pid" not in answer:
-                why = str(answer.get("refused", "the starter did not answer"))
+                why = str(answer.get("refused", f"the starter did not answer within {within_s:g} s"))
                 raise Stale(why) if answer.get("stale", True) else Cold(why)
             if not wanted():
                 return None
@@ -164,7 +165,7 @@ class Starter:
 
 
 async def _receive(channel: socket.socket, timeout_s: float) -> dict[str, Any]:
-    """The next message; an empty one at the end of the channel, or when the time is up."""
+    """The next message; a refusal at the end of the channel, an empty one when the time is up."""
     with anyio.move_on_after(timeout_s):
         while True:
             try:
@@ -172,9 +173,9 @@ async def _receive(channel: socket.socket, timeout_s: float) -> dict[str, Any]:
             except BlockingIOError:
                 await anyio.wait_readable(channel)
             except OSError:
-                return {}
+                return dict(_ENDED)
             else:
-                return dict(json.loads(data)) if data else {}
+                return dict(json.loads(data) if data else _ENDED)
     return {}
 
 

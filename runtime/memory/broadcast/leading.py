@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import TypeAlias
 
 from ...errors import MilkweedError, ProtocolError, Unavailable
@@ -16,32 +15,13 @@ from . import chain as chains
 from .chain import SOURCE, Chain, Event
 from .line import Line
 from .messages import Finish, Finished, Gone, Held, Join, Joined, Lost, Message, Take
+from .outcome import Outcome, Received, Receiver
 from .pieces import Pieces, piece_size
 from .timing import FINISH_S, GIVE_UP_S, OPEN_S, PATIENCE_S, SILENT_S
 
-__all__ = ["Received", "Receiver", "lead"]
+__all__ = ["lead"]
 
 
-@dataclass(frozen=True, slots=True)
-class Received:
-    """All of it is there. `taken_from`: the place of whom it took from last, None for the source itself;
-    `transport`: by what; `seconds`: from the start on.
-    """
-
-    taken_from: int | None
-    transport: str
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Receiver:
-    """A buffer that is to be filled; `only`: the one transport to take by."""
-
-    handle: Handle
-    only: str | None = None
-
-
-Outcome: TypeAlias = Received | MilkweedError
 OpenLine: TypeAlias = Callable[[Handle], Awaitable[Line]]
 
 

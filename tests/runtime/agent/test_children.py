@@ -58,6 +58,28 @@ async def test_exits_are_told_once(tmp_path: Path) -> None:
     assert (tmp_path / "out").read_text() == "out\nerr\n"
 
 
+async def test_a_child_may_have_an_input_and_errors_apart_from_its_output(tmp_path: Path) -> None:
+    async with open_children(subreaper=False) as children:
+        stdin, ours = os.pipe()
+        output, errors = (os.open(tmp_path / name, os.O_WRONLY | os.O_CREAT) for name in ("out", "err"))
+        child = children.spawn(
+            ["sh", "-c", "cat; echo err >&2"],
+            env=os.environ,
+            cwd="/",
+            stdin=stdin,
+            output=output,
+            errors=errors,
+            on_exit=lambda child, ending: None,
+        )
+        for descriptor in (stdin, output, errors):
+            os.close(descriptor)
+        os.write(ours, b"said\n")
+        os.close(ours)
+        assert await ending_of(child) == Exit(code=0)
+    assert (tmp_path / "out").read_text() == "said\n"
+    assert (tmp_path / "err").read_text() == "err\n"
+
+
 async def test_a_child_leads_its_own_session() -> None:
     async with open_children(subreaper=False) as children:
         child = spawn(children, "sleep", "1000")
@@ -246,3 +268,24 @@ async def test_another_process_is_not_adopted(whose: str) -> None:
             )
         assert open_descriptors().keys() == before.keys()
         assert children.alive == ()
+
+
+async def test_an_orphan_that_a_thread_was_faster_to_reap_ends_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = os.waitid
+    late: list[int] = []
+    with popen("true") as process:
+
+        def waitid(kind: int, number: int, options: int) -> os.waitid_result | None:
+            if kind == os.P_PID and number == process.pid:
+                late.append(process.wait())
+            return real(kind, number, options)  # type: ignore[arg-type]
+
+        async with open_children(subreaper=False) as children:
+            with anyio.fail_after(10):
+                while real(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+                    await anyio.sleep(0.005)
+            monkeypatch.setattr(os, "waitid", waitid)
+            children._reap()
+    assert late == [0]

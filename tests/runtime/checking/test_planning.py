@@ -5,7 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milkweed.runtime.checking import LinkCheck, Measured, median, slow_links
-from milkweed.runtime.checking.planning import Visit, rounds_of, share_s, size_for, tell_apart, visits_of
+from milkweed.runtime.checking.planning import (
+    Visit,
+    apart,
+    rounds_of,
+    share_s,
+    size_for,
+    tell_apart,
+    visits_of,
+)
 
 
 def link(reader: int, source: int, gb_per_s: float, transport: str = "tcp") -> LinkCheck:
@@ -104,3 +112,9 @@ def test_no_more_is_read_where_slow_links_have_a_host_in_common_or_no_third_one_
     assert tell_apart([(0, 1), (1, 2)], (), range(5)) == ()
     assert tell_apart([(1, 0)], {(1, 0), (0, 1)}, range(2)) == ()
     assert tell_apart([(1, 1)], (), range(5)) == ()
+
+
+def test_one_host_of_each_place_stands_for_it() -> None:
+    assert apart({0: ("a",), 1: ("a",), 2: ("b",), 3: ("b",), 4: ("c",)}, 8) == (0, 2, 4)
+    assert apart({0: ("a",), 1: ("a",)}, 8) == apart({}, 8) == ()
+    assert apart({host: (host,) for host in range(64)}, 8) == (0, 8, 16, 24, 32, 40, 48, 56)

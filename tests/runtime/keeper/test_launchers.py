@@ -53,6 +53,14 @@ def test_spmd_numbers_the_chosen_ranks_from_zero_and_meets_on_the_first_host() -
     assert plans[0].processes[0].cwd == "/work"
 
 
+def test_ranks_that_are_to_have_a_device_of_their_own_are_told_which_place_it_has() -> None:
+    plans = plan_run(RunRequest(("x",), ranks="1-3", own_device=True), PLACE)
+    assert [[one.own_device for one in plan.processes] for plan in plans] == [[0], [0, 1]]
+    assert plan_run(RunRequest(("x",)), PLACE)[0].processes[0].own_device is None
+    with pytest.raises(InvalidArgument, match="own_device is for launcher='spmd'"):
+        plan_run(RunRequest(("x",), launcher="torchrun", own_device=True), PLACE)
+
+
 def test_the_users_environment_wins() -> None:
     plans = plan_run(RunRequest(("x",), env={"OMP_NUM_THREADS": "4"}), PLACE)
     assert plans[0].processes[0].env["OMP_NUM_THREADS"] == "4"

@@ -111,3 +111,59 @@ def test_a_rank_keeps_how_it_was_started() -> None:
     started = HostEvent(1, 5.0, "rank_started", "run-a", 0, 77, detail="cold: not ready")
     view = after(run_of(), started, exited(0, Exit(code=0)))
     assert (view.ranks[0].start, view.ranks[0].pid, view.ranks[1].start) == ("cold: not ready", 77, "")
+
+
+def still(at: float) -> HostEvent:
+    return HostEvent(1, at + 30, "run_still", "run-a", detail=f"{at:.3f}")
+
+
+MOVES = HostEvent(1, 90.0, "run_moves", "run-a")
+
+
+def running(launcher: Launcher = "spmd") -> RunView:
+    started = (HostEvent(1, 2.0, "rank_started", "run-a", rank, pid=7) for rank in range(4))
+    return after(run_of(launcher=launcher), *started)
+
+
+def test_a_run_stands_still_when_all_of_its_hosts_do_since_the_last_one_does() -> None:
+    view = fold(running(), still(10.0), 0)
+    assert view.still_since is None
+    view = fold(view, still(20.0), 1)
+    assert view.still_since == 20.0
+    assert fold(view, still(20.0), 1) == view
+    assert fold(view, MOVES, 0).still_since is None
+
+
+def test_what_lives_counts_alone() -> None:
+    view = after(running(), exited(2, Exit(code=0)), exited(3, Exit(code=0)))
+    assert fold(view, still(10.0), 0).still_since == 10.0
+
+
+def test_a_rank_that_ends_by_itself_was_not_standing_still() -> None:
+    view = fold(fold(running(), still(10.0), 0), still(20.0), 1)
+    view = fold(view, exited(3, Exit(code=1)), 1)
+    assert view.ranks[3].still_since is None
+    assert view.still_since == 20.0
+
+
+def test_a_run_that_is_ended_while_it_stands_still_is_remembered_so() -> None:
+    view = fold(fold(running(), still(10.0), 0), still(20.0), 1)
+    for rank in range(4):
+        view = fold(view, exited(rank, Exit(signal=15, ended_by="timeout")), rank // 2)
+    assert (view.state, view.still_since) == ("failed", 20.0)
+
+
+def test_a_launcher_that_waits_for_its_ranks_stands_still() -> None:
+    view = fold(run_of(launcher="torchrun"), still(10.0), 0)
+    assert view.still_since == 10.0
+    assert fold(view, HostEvent(1, 2.0, "rank_started", "run-a", 0, pid=7), 0).still_since is None
+
+
+def test_a_rank_that_has_not_started_is_not_waited_for() -> None:
+    started = (HostEvent(1, 2.0, "rank_started", "run-a", rank, pid=7) for rank in (0, 1))
+    assert fold(after(run_of(), *started), still(10.0), 0).still_since == 10.0
+
+
+def test_the_loss_of_a_host_leaves_the_others_word() -> None:
+    view = fold(running(), still(10.0), 0)
+    assert lose_host(view, 1, 30.0).still_since == 10.0

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from milkweed.runtime.errors import InvalidArgument
 from milkweed.runtime.memory.handle import Machine, Owner, span
 from milkweed.runtime.memory.here import name
-from milkweed.runtime.proc_records import PROC_VARIABLE, ProcPlace, encode_place
+from milkweed.runtime.proc_place import PROC_VARIABLE, ProcPlace, encode_place
 
 
 def test_without_a_length_a_read_moves_what_follows_and_a_write_what_is_here() -> None:

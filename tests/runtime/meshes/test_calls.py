@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import signal
 import threading
@@ -36,6 +37,20 @@ def test_sync_code_waits_with_get(procs: ProcMesh) -> None:
     workers = procs.spawn("workers", Worker).get(DEADLINE_S)
     assert workers.rank.call().get(DEADLINE_S).values() == [0, 1]
     assert workers.slice(gpus=1).rank.call_one().get(DEADLINE_S) == 1
+
+
+def test_errors_of_a_call_that_nobody_looks_at_are_told(
+    procs: ProcMesh, capfd: pytest.CaptureFixture[str]
+) -> None:
+    failing = procs.spawn("failing", Failing).get(DEADLINE_S)
+    failing.value_error.call("lost").get(DEADLINE_S)
+    gc.collect()
+    (line,) = [line for line in capfd.readouterr().err.splitlines() if "nobody looked" in line]
+    what = "milkweed: nobody looked at what failing.value_error.call() gave: 2 of 2 ranks failed: "
+    assert line.startswith(f"{what}ValueError: lost (ranks 0-1, at ")
+    failing.value_error.call("seen").get(DEADLINE_S).errors()
+    gc.collect()
+    assert "nobody looked" not in capfd.readouterr().err
 
 
 def test_a_stream_gives_results_as_they_come_to_sync_code(procs: ProcMesh) -> None:

@@ -11,6 +11,7 @@ from milkweed.runtime import meshes
 from milkweed.runtime.errors import ActorError, MeshError, MilkweedError, Unavailable
 from milkweed.runtime.extent import Extent
 from milkweed.runtime.meshes import Failed, ValueMesh, value_mesh
+from milkweed.runtime.meshes.unseen import Unseen
 from milkweed.runtime.region import Region
 
 WHOLE = Region.of(Extent(hosts=2, gpus=4))
@@ -227,3 +228,52 @@ def test_what_is_not_there_is_said(call: Callable[[], object], says: str) -> Non
     with pytest.raises(MilkweedError) as caught:
         call()
     assert says in str(caught.value)
+
+
+def unlooked(told: list[str]) -> ValueMesh[int]:
+    def words() -> str:
+        told.append("told")
+        return "two failed"
+
+    return ValueMesh(WHOLE, {rank: rank for rank in range(7)}, {7: ValueError("x")}, unseen=Unseen(words))
+
+
+def test_errors_that_nobody_looked_at_are_told_when_the_last_part_of_them_goes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    told: list[str] = []
+    mesh = unlooked(told)
+    part = mesh.slice(hosts=0)
+    doubled = mesh.map(lambda value: 2 * value)
+    del mesh, part
+    assert not told
+    del doubled
+    assert told == ["told"]
+    assert capsys.readouterr().err == "milkweed: two failed\n"
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        ValueMesh.ok,
+        ValueMesh.errors,
+        lambda mesh: list(mesh.outcomes()),
+        lambda mesh: _raises(mesh.values),
+        lambda mesh: _raises(mesh.raise_for_errors),
+        lambda mesh: _raises(lambda: mesh[7]),
+        lambda mesh: mesh.slice(hosts=1).errors(),
+        repr,
+        pickle.dumps,
+    ],
+)
+def test_errors_that_were_looked_at_are_not_told(look: Callable[[ValueMesh[int]], object]) -> None:
+    told: list[str] = []
+    mesh = unlooked(told)
+    look(mesh)
+    del mesh
+    assert not told
+
+
+def _raises(read: Callable[[], object]) -> None:
+    with pytest.raises((MeshError, ValueError)):
+        read()

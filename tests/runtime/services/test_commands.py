@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from milkweed.runtime.errors import InvalidArgument, MilkweedError, NotFound
+from milkweed.runtime.errors import InvalidArgument, MilkweedError, NotFound, Unavailable
 from milkweed.runtime.services.commands import (
     check_command,
     check_directory,
@@ -132,3 +133,16 @@ def test_a_program_that_is_not_there_is_told_with_the_nearest(tmp_path: Path) ->
         check_program(("/usr/bin/python3", "tarin.py"), str(tmp_path))
     for argv in (("python", "train.py"), ("python", "-m", "x"), ("python", "-c", "a.py"), ("cat", "x.py")):
         check_program(argv, str(tmp_path))
+
+
+@pytest.mark.parametrize("number", [errno.ENOTCONN, errno.ESTALE, errno.EIO])
+def test_a_directory_for_which_nobody_answers_is_not_said_to_be_missing(
+    place: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object, **__: object) -> os.stat_result:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", refuse)
+        with pytest.raises(Unavailable, match=r"mount_unusable: the working directory .* is in a mount"):
+            check_directory(str(place))

@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from milkweed.runtime.agent.ptree import read_process
+from milkweed.runtime.devices import own_device
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound, Unavailable
 from milkweed.runtime.records import Exit, HostPlan, ProcessPlan
 from milkweed.runtime.services import host_run
@@ -96,6 +97,35 @@ async def test_a_missing_working_directory_is_said_as_such(tmp_path: Path) -> No
         (tmp_path / "file").touch()
         with pytest.raises(InvalidArgument, match="is not a directory"):
             await runs.check(plan_of(tmp_path, ("true",), cwd="file"))
+
+
+async def test_a_rank_that_is_to_have_a_device_gets_it_and_traps_are_said_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_device, "vendors_here", lambda dev: ("amd",))
+    script = "import os; print([(n, v) for n, v in os.environ.items() if n.endswith('_VISIBLE_DEVICES')])"
+    traps = {"ROCR_VISIBLE_DEVICES": "4,5", "HIP_VISIBLE_DEVICES": "1"}
+    plan = plan_of(tmp_path, python(script), env=traps)
+    async with open_host(tmp_path) as (context, runs):
+        (said,) = await runs.check(plan)
+        assert "what is left is device 5" in said
+        own = replace(plan, processes=tuple(replace(one, own_device=0) for one in plan.processes))
+        assert await runs.check(own) == ()
+        await runs.start(own)
+        await event_of(context.spool, "run_ended")
+        (output,) = await runs.read(plan.run, None, {}, None, 1000)
+    assert output.data.decode().strip() == "[('ROCR_VISIBLE_DEVICES', '5')]"
+
+
+async def test_a_rank_that_is_to_have_a_device_where_there_is_none_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_device, "vendors_here", lambda dev: ())
+    plan = plan_of(tmp_path, ("true",))
+    own = replace(plan, processes=tuple(replace(one, own_device=0) for one in plan.processes))
+    async with open_host(tmp_path) as (_, runs):
+        with pytest.raises(InvalidArgument, match="no device of NVIDIA or AMD"):
+            await runs.check(own)
 
 
 async def test_a_file_the_kernel_cannot_run_fails_its_rank_only(tmp_path: Path) -> None:

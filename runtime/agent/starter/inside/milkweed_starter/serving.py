@@ -50,7 +50,7 @@ def _serve(channel: socket.socket, enter_run: Callable[[], None], loaded: set[st
         files.note_modules(loaded)
         offset = _settle()
     except Exception as error:
-        _say(channel, {"unfit": f"{type(error).__name__}: {error}" if str(error) else type(error).__name__})
+        _say(channel, {"unfit": _in_words(error)})
         os._exit(0)
     added = {name: value for name, value in os.environb.items() if started_with.get(name) != value}
     home = os.getcwd()
@@ -75,6 +75,12 @@ def _serve(channel: socket.socket, enter_run: Callable[[], None], loaded: set[st
         if request is not mine:
             request.close()
     become(mine, inherited, enter_run)
+
+
+def _in_words(error: Exception) -> str:
+    if type(error) is RuntimeError and str(error):
+        return str(error)  # as this module says why it refuses
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 def _preload(names: list[str]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -13,27 +12,11 @@ import pytest
 
 from milkweed.runtime.client.meshes import Meshes
 from milkweed.runtime.errors import NotFound
-from milkweed.runtime.mounts import in_the_way, probe
 from tests.tools.test_program_tools import asker
 
+from .stage import arguments, told
+
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(120)]
-
-
-@pytest.fixture(params=["mount", "copy", "isolated"])
-async def place(request: pytest.FixtureRequest) -> str:
-    """How hosts have the workspace: a mount or a copy elsewhere, or a mount over the client's own path."""
-    if request.param != "copy" and (mends := in_the_way(await anyio.to_thread.run_sync(probe))):
-        pytest.skip(f"no mounts here: {mends[0].problem}")
-    if request.param == "isolated":
-        request.getfixturevalue("namespaces")
-    return str(request.param)
-
-
-def arguments(place: str, workspace: Path) -> dict[str, object]:
-    found: dict[str, object] = {"name": "t", "hosts": 2, "workspace": str(workspace)}
-    if place == "isolated":
-        return {**found, "workspace_mode": "mount", "options": {"isolation": "namespaces"}}
-    return {**found, "workspace_mode": place}
 
 
 async def test_a_run_sees_the_last_edit_on_every_host(real: Meshes, place: str, tmp_path: Path) -> None:
@@ -45,7 +28,7 @@ async def test_a_run_sees_the_last_edit_on_every_host(real: Meshes, place: str, 
     for value in range(11, 23):
         (tmp_path / "part.py").write_text(f"VALUE = {value}\n")  # of one size, some within one second
         run = await ask("run_on_mesh", mesh=mesh.mesh, command=["python", "main.py"], wait_s=40)
-        assert run.state == "succeeded", run.text
+        assert run.state == "succeeded", told(run)
         assert run.output_tail.count(f"value {value}") == 1, run.output_tail
         assert "0-1" in run.output_tail
         assert int(run.workspace_revision) >= int(mesh.workspace_revision)
@@ -54,6 +37,22 @@ async def test_a_run_sees_the_last_edit_on_every_host(real: Meshes, place: str, 
     with anyio.fail_after(10):
         while not (await ask("wait_for_run", run=run.run, timeout_s=0)).edited_since_start:
             await anyio.sleep(0.02)
+
+
+async def test_tracebacks_and_stacks_are_told_in_the_clients_paths(
+    real: Meshes, place: str, tmp_path: Path
+) -> None:
+    ask = asker(real)
+    (tmp_path / "main.py").write_text("import sys, time\ndef f():\n    raise ValueError(1)\nf()\n")
+    (tmp_path / "wait.py").write_text("import time\nprint('up', flush=True)\ntime.sleep(1000)\n")
+    mesh = (await ask("allocate_mesh", **arguments(place, tmp_path))).mesh
+    failed = await ask("run_on_mesh", mesh=mesh, command=["python", "main.py"], wait_s=40)
+    assert failed.first_failure.traceback.splitlines()[0].strip().startswith("main.py:4 <module>"), failed
+    waiting = await ask("run_on_mesh", mesh=mesh, command=["python", "wait.py"], wait_s=0)
+    await ask("wait_for_run", run=waiting.run, pattern="up")
+    stacks = (await ask("stack_dump", target=waiting.run)).text
+    assert "wait.py:3" in stacks
+    assert f"{mesh}/hosts" not in stacks
 
 
 async def test_what_hosts_are_not_shown_is_said(real: Meshes, place: str, tmp_path: Path) -> None:
@@ -95,32 +94,6 @@ async def test_no_mount_is_left_when_an_agent_is_killed(real: Meshes, place: str
             await anyio.sleep(0.02)
 
 
-@pytest.mark.parametrize("place", ["mount", "isolated"], indirect=True)
-async def test_a_mount_process_that_is_killed_is_back_for_the_next_run(
-    real: Meshes, place: str, tmp_path: Path
-) -> None:
-    ask = asker(real)
-    (tmp_path / "main.py").write_text("print(open('data').read())\n")
-    (tmp_path / "data").write_text("before")
-    mesh = (await ask("allocate_mesh", **arguments(place, tmp_path))).mesh
-    for word in ("first", "second", "third"):
-        for process in mount_processes(mesh):
-            os.kill(process, signal.SIGKILL)
-        (tmp_path / "data").write_text(word)
-        run = await ask("run_on_mesh", mesh=mesh, command=["python", "main.py"], wait_s=40)
-        assert run.output_tail.count(word) == 1, run.text
-
-
-def mount_processes(mesh: str) -> list[int]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):
-            words = (entry / "cmdline").read_bytes()
-            if b"milkweed.runtime.mounts.host" in words and mesh.encode() in words:
-                found.append(int(entry.name))
-    return found
-
-
 async def test_a_keeper_that_was_killed_goes_on_feeding(real: Meshes, place: str, tmp_path: Path) -> None:
     ask = asker(real)
     (tmp_path / "main.py").write_text("print(open('data').read())\n")
@@ -130,7 +103,7 @@ async def test_a_keeper_that_was_killed_goes_on_feeding(real: Meshes, place: str
     await (await real.get(mesh)).wait_ready(20)  # which starts another keeper
     (tmp_path / "data").write_text("after")
     run = await ask("run_on_mesh", mesh=mesh, command=["python", "main.py"], wait_s=40)
-    assert run.output_tail.count("after") == 1, run.text
+    assert run.output_tail.count("after") == 1, told(run)
 
 
 async def test_a_virtual_environment_without_its_base_is_told(
