@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from milkweed.runtime.agent.hook_protocol import hook_environment
+from milkweed.runtime.agent.hook_protocol import HOOK_DIRECTORY, hook_environment
 from milkweed.runtime.evidence.remains import read_faults, read_modules, read_surroundings
 
 
@@ -143,3 +143,36 @@ def test_a_directory_that_is_gone_does_no_harm(tmp_path: Path) -> None:
     done = run(tmp_path / "run", code)
     assert done.returncode == 1
     assert done.stderr == plainly("raise KeyError('label')").stderr
+
+
+# A thread in C with the processor, as one of gloo that has yet to drop what it holds, while the program ends.
+AT_WORK = """
+import hashlib, threading, sys
+sys.path.insert(0, %(hook)r)
+import milkweed_flight
+if %(serves)s:
+    milkweed_flight.serve(%(directory)r, "rank-3")
+begun = threading.Event()
+def work():
+    begun.set()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", %(rounds)d)
+    open(%(done)r, "w").close()
+threading.Thread(target=work, daemon=True).start()
+begun.wait()
+"""
+
+
+@pytest.mark.parametrize("serves", [True, False])
+def test_threads_at_work_come_to_their_end_before_python_of_a_rank_with_a_group(
+    tmp_path: Path, serves: bool
+) -> None:
+    done = tmp_path / "done"
+    code = AT_WORK % {
+        "hook": str(HOOK_DIRECTORY),
+        "serves": serves,
+        "rounds": 20_000 if serves else 10_000_000,  # 10 ms, and longer than a program takes to end
+        "directory": str(tmp_path),
+        "done": str(done),
+    }
+    assert plainly(code).returncode == 0
+    assert done.exists() is serves

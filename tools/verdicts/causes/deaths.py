@@ -19,6 +19,7 @@ _FAULTS = {
     signal.SIGILL: "SIGILL",
     signal.SIGFPE: "SIGFPE",
 }
+_LEFT_AT_EXIT = "terminate called without an active exception"
 
 
 def find_deaths(case: RunCase) -> Iterator[Finding]:
@@ -30,13 +31,7 @@ def find_deaths(case: RunCase) -> Iterator[Finding]:
         if number in _FAULTS:
             yield _fault(case, rank, _FAULTS[signal.Signals(number)])
         elif number == signal.SIGABRT and (rank.failure is None or rank.failure.exception == FATAL):
-            yield Finding(
-                "exception",
-                75,
-                f"Rank {rank.rank} aborted (SIGABRT) in native code.",
-                (rank.rank,),
-                (*faults(rank), *said(rank)),
-            )
+            yield _aborted(case, rank)
         elif number == signal.SIGKILL:
             yield _killed(case, rank)
 
@@ -66,6 +61,41 @@ def _fault(case: RunCase, rank: RankCase, name: str) -> Finding:
         (*at[1:], *(f"kernel: {text[:160]}" for text in kernel[-1:])),
         "Look at what that line hands to native code (sizes, dtypes, freed memory); rebuild the"
         " extension for this torch.",
+    )
+
+
+def _aborted(case: RunCase, rank: RankCase) -> Finding:
+    alike = tuple(one for one in case.ranks if _ended_at_exit(one))
+    if rank in alike:
+        return Finding(
+            "abort_at_exit",
+            85,
+            f"{names(alike).capitalize()} ran to the end and aborted while Python shut down: a thread"
+            " of torch's process group was still at work.",
+            numbers(alike),
+            ("faulthandler: Python had no frame left when SIGABRT came", *said(alike[0])),
+            "Its work was done: take the results. To end cleanly: dist.barrier() and"
+            " dist.destroy_process_group(), then drop the model and the last tensors of collectives.",
+        )
+    return Finding(
+        "exception",
+        75,
+        f"Rank {rank.rank} aborted (SIGABRT) in native code.",
+        (rank.rank,),
+        (*faults(rank), *said(rank)),
+    )
+
+
+def _ended_at_exit(rank: RankCase) -> bool:
+    """Its main thread had no frame of Python left when it aborted, and C++ had thrown nothing.
+
+    That is a thread which Python makes exit as it asks for the interpreter's lock at shutdown, in a destructor
+    that may not be left (`take_gil` and `PyThread_exit_thread` of CPython up to 3.13).
+    """
+    return (
+        _signal_of(rank) == signal.SIGABRT
+        and _LEFT_AT_EXIT in rank.text[-1500:]
+        and any(one.main and not one.frames for fault in rank.faults for one in fault.threads)
     )
 
 

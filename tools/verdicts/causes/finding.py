@@ -24,6 +24,7 @@ Kind = Literal[
     "device_memory",
     "shm_full",
     "segfault",
+    "abort_at_exit",
     "loss_not_falling",
     "replicas_diverge",
     "port_in_use",

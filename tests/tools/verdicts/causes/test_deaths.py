@@ -127,6 +127,32 @@ def test_the_thread_that_had_the_fault_is_told_by_the_users_frame() -> None:
     assert "data.py:31" in found.summary
 
 
+AT_EXIT = "end\nterminate called without an active exception\n"
+
+
+def test_a_rank_that_aborts_while_python_shuts_down_has_done_its_work() -> None:
+    """As written by a rank on gloo (torch 2.13): a thread of the process group was made to exit."""
+    main = ThreadStack("MainThread", (), main=True)
+    at_exit = rank(1, text=AT_EXIT, signal=signal.SIGABRT, faults=(Fault("Aborted", (main,)),))
+    found = told(rank(0, code=0), at_exit).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("abort_at_exit", (1,))
+    assert "ran to the end" in found.summary
+    assert "destroy_process_group" in found.next
+
+
+@pytest.mark.parametrize(
+    ("text", "main"),
+    [
+        (AT_EXIT, (Frame("train", "/project/train.py", 5),)),
+        ("terminate called after throwing an instance of 'std::runtime_error'\n", ()),
+    ],
+)
+def test_an_abort_amid_the_work_is_no_end(text: str, main: tuple[Frame, ...]) -> None:
+    fault = Fault("Aborted", (ThreadStack("MainThread", main, main=True),))
+    assert cause(rank(1, text=text, signal=signal.SIGABRT, faults=(fault,))) == ("exception", (1,))
+
+
 def test_a_kill_is_for_memory_only_where_the_kernel_says_so() -> None:
     assert cause(rank(0, signal=signal.SIGKILL)) == ("killed", (0,))
     assert cause(rank(0, signal=signal.SIGKILL, oom_kills=1)) == ("out_of_memory", (0,))
