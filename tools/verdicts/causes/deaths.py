@@ -89,8 +89,8 @@ def _aborted(case: RunCase, rank: RankCase) -> Finding:
 def _ended_at_exit(rank: RankCase) -> bool:
     """Its main thread had no frame of Python left when it aborted, and C++ had thrown nothing.
 
-    That is a thread which Python makes exit as it asks for the interpreter's lock at shutdown, in a destructor
-    that may not be left (`take_gil` and `PyThread_exit_thread` of CPython up to 3.13).
+    That is a thread which Python makes exit as it asks for the interpreter's lock at shutdown, in a C++
+    destructor that may not be left (`take_gil` and `PyThread_exit_thread` of CPython up to 3.13).
     """
     return (
         _signal_of(rank) == signal.SIGABRT
