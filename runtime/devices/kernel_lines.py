@@ -5,12 +5,12 @@ NVML tells of an Xid only to whoever waits for it, so the log is the one place t
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from ..kernel_log import KMSG, parse_records, read_records
 from .records import DeviceNote, DeviceView
 
 __all__ = ["DEVICE_LINE", "log_notes", "read_log", "recent", "with_log"]
@@ -105,40 +105,21 @@ def with_log(view: DeviceView, lines: Sequence[str]) -> DeviceView:
     )
 
 
-def recent(record: str, now: float) -> list[str]:
-    """The lines of devices in a record of /dev/kmsg (`6,339,5140900,-;text`), if it is of the last day.
+def recent(records: Iterable[str], now: float) -> list[str]:
+    """The lines of devices among records of /dev/kmsg that are of the last day: older ones may be mended.
 
     Args:
         now: seconds since boot, as the kernel counts them there.
     """
-    head, _, text = record.partition(";")
-    parts = head.split(",")
-    if len(parts) < 3 or not parts[2].isdecimal() or now - int(parts[2]) / 1e6 > _DAY_S:
-        return []
-    return [line for line in text.splitlines() if DEVICE_LINE.search(line)]
+    return [
+        line
+        for at, text in parse_records(records)
+        if now - at <= _DAY_S
+        for line in text.splitlines()
+        if DEVICE_LINE.search(line)
+    ]
 
 
-def read_log(path: str = "/dev/kmsg") -> list[str]:
-    """The last day's lines of devices in the kernel's buffer; empty where it may not be read.
-
-    What is older may have been mended since.
-    """
-    try:
-        log = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:
-        return []
-    lines: list[str] = []
-    try:
-        while True:
-            try:
-                record = os.read(log, 8192)
-            except BrokenPipeError:  # it was overwritten meanwhile
-                continue
-            except OSError:
-                break
-            if not record:
-                break
-            lines += recent(record.decode("utf-8", "replace"), time.monotonic())
-    finally:
-        os.close(log)
-    return lines
+def read_log(path: str = KMSG) -> list[str]:
+    """The last day's lines of devices in the kernel's buffer; empty where it may not be read."""
+    return recent(read_records(path), time.clock_gettime(time.CLOCK_BOOTTIME))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from ..agent.oom import cgroup_counter, read_counts
 from ..agent.ptree import family, read_environ
+from ..kernel_log import KMSG, parse_records, read_records
 from .records import Disk, KernelLine, Listener, Memory, ProcessFacts
 
 __all__ = [
@@ -27,10 +28,8 @@ _TELLS = re.compile(
     r"[Oo]ut of memory|oom[-_]kill|segfault|general protection|traps:|NVRM|Xid|amdgpu|No space left|"
     r"I/O error|EXT4-fs error|XFS .*error|nfs: server|hung task|blocked for more than",
 )
-_LOG_BYTES = 8192
 _MOST_LINES = 20
 _MOST_MOUNTS = 5
-_MOST_READ = 20_000
 _UNLIMITED = 1 << 60
 _TICKS = os.sysconf("SC_CLK_TCK")
 _LISTENING = "0A"
@@ -75,40 +74,17 @@ def mounts_below(directory: str) -> list[str]:
     return [place for place in plain if place.startswith(f"{directory.rstrip('/')}/")][:_MOST_MOUNTS]
 
 
-def read_kernel_log(since: float, device: str = "/dev/kmsg") -> tuple[KernelLine, ...]:
+def read_kernel_log(since: float, device: str = KMSG) -> tuple[KernelLine, ...]:
     """Telling lines of the kernel's log since then, the latest; empty where it may not be read."""
-    try:
-        fd = os.open(device, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return ()
-    try:
-        return parse_kernel_log(_records(fd), since, time.time() - time.clock_gettime(time.CLOCK_BOOTTIME))
-    finally:
-        os.close(fd)
-
-
-def _records(fd: int) -> Iterator[str]:
-    for _ in range(_MOST_READ):
-        try:
-            data = os.read(fd, _LOG_BYTES)
-        except BrokenPipeError:  # one that was overwritten meanwhile; the next read goes on
-            continue
-        except OSError:
-            return
-        if not data:
-            return
-        yield data.decode("utf-8", "replace")
+    booted_at = time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
+    return parse_kernel_log(read_records(device), since, booted_at)
 
 
 def parse_kernel_log(records: Iterable[str], since: float, booted_at: float) -> tuple[KernelLine, ...]:
-    """Of records of /dev/kmsg: `priority,number,microseconds,flags;text`."""
+    """The telling lines of records of /dev/kmsg."""
     found = []
-    for record in records:
-        head, _, text = record.partition(";")
-        fields = head.split(",")
-        if len(fields) < 3 or not fields[2].isdecimal():
-            continue
-        at = booted_at + int(fields[2]) / 1e6
+    for seconds, text in parse_records(records):
+        at = booted_at + seconds
         line = text.partition("\n")[0]
         if at >= since and _TELLS.search(line):
             found.append(KernelLine(round(at, 3), line[:300]))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from ..devices import HostDevices
 from ..metrics.series import RankMetrics
 from ..records import ProcessStacks, ThreadStack
 
@@ -182,6 +183,7 @@ class HostEvidence:
     disks: tuple[Disk, ...] = ()
     kernel: tuple[KernelLine, ...] = ()
     listeners: tuple[Listener, ...] = ()
+    devices: HostDevices | None = None
     clock: float = 0.0
     late: tuple[str, ...] = ()
     error: str = ""

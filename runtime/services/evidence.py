@@ -16,6 +16,7 @@ import anyio.to_thread
 from ..actor import Actor, endpoint
 from ..agent.context import HostContext
 from ..codec import to_json
+from ..devices.records import HostDevices
 from ..evidence.asking import ask_flight, kept_flight
 from ..evidence.fingerprint import chosen_variables, read_fingerprint
 from ..evidence.kernel import (
@@ -44,6 +45,7 @@ from ..metrics.reading import read_rank_metrics
 from ..metrics.series import RankMetrics
 from ..output import read_output
 from ..records import EndReason, HostPlan, ProcessPlan, ProcessStacks
+from .devices import Devices
 from .rank_env import environment
 from .runs import Runs
 from .stacks import Stacks
@@ -51,6 +53,7 @@ from .stacks import Stacks
 __all__ = ["Evidence"]
 
 _STACKS_SHARE = 0.8
+_DEVICES_SHARE = 0.8
 _WATCHED_S = 0.4
 _FLIGHT_S = 1.0
 _KEEP_S = 2.5
@@ -64,10 +67,11 @@ _LOOKED_AT_BEFORE: tuple[EndReason, ...] = ("timeout", "peer_failed")
 class Evidence(Actor):
     """It also keeps what is known of a run that fails, or is ended, before that is gone."""
 
-    def __init__(self, context: HostContext, runs: Runs, stacks: Stacks) -> None:
+    def __init__(self, context: HostContext, runs: Runs, stacks: Stacks, devices: Devices) -> None:
         self._context = context
         self._runs = runs
         self._stacks = stacks
+        self._devices = devices
 
     @endpoint
     async def collect(
@@ -88,7 +92,9 @@ class Evidence(Actor):
         if not lives:  # what it left behind is told when that has ended too
             with anyio.move_on_after(min(_SETTLE_S, 0.5 * timeout_s)):
                 await found.ended.wait()
-        search = _Search(self._context, found.plan, found.directory, chosen, lives, found.pids, timeout_s)
+        search = _Search(
+            self._context, found.plan, found.directory, chosen, lives, found.pids, timeout_s, self._devices
+        )
         stacks = self._stacks.dump(run, ranks, False, locals, timeout_s * _STACKS_SHARE) if lives else None
         return await search.collect(stacks)
 
@@ -102,7 +108,16 @@ class Evidence(Actor):
         """Keeps what is known of a run that has failed."""
         with anyio.move_on_after(_KEEP_S):
             found = self._runs.find(run)
-            search = _Search(self._context, found.plan, found.directory, found.ranks, {}, found.pids, _KEEP_S)
+            search = _Search(
+                self._context,
+                found.plan,
+                found.directory,
+                found.ranks,
+                {},
+                found.pids,
+                _KEEP_S,
+                self._devices,
+            )
             await self._keep(await search.collect(None), run)
 
     async def _keep(self, evidence: HostEvidence, run: str) -> None:
@@ -128,6 +143,7 @@ class _Search:
     lives: Mapping[int, int]
     pids: Mapping[int, int]
     timeout_s: float
+    devices: Devices
     late: list[str] = field(default_factory=list)
     stacks: tuple[ProcessStacks, ...] = ()
     flights: dict[int, Flight] = field(default_factory=dict)
@@ -139,12 +155,14 @@ class _Search:
     disks: tuple[Disk, ...] = ()
     kernel: tuple[KernelLine, ...] = ()
     listeners: tuple[Listener, ...] = ()
+    device_view: HostDevices | None = None
 
     async def collect(self, stacks: Awaitable[tuple[ProcessStacks, ...]] | None) -> HostEvidence:
         async with anyio.create_task_group() as tasks:
             for name, work in (
                 ("flight recorders", self._ask_flights),
                 ("processes", self._watch_processes),
+                ("devices", self._look_at_devices),
                 ("environments", lambda: self._in_thread(self._read_environments)),
                 ("metrics", lambda: self._in_thread(self._read_metrics)),
                 ("kernel", lambda: self._in_thread(self._read_kernel)),
@@ -161,6 +179,7 @@ class _Search:
             disks=self.disks,
             kernel=self.kernel,
             listeners=self.listeners,
+            devices=self.device_view,
             clock=time.time(),
             late=tuple(self.late),
         )
@@ -184,6 +203,9 @@ class _Search:
         async with anyio.create_task_group() as tasks:
             for rank, pid in self.lives.items():
                 tasks.start_soon(ask, rank, pid)
+
+    async def _look_at_devices(self) -> None:
+        self.device_view = await self.devices.look(_DEVICES_SHARE * self.timeout_s)
 
     async def _watch_processes(self) -> None:
         if not self.lives:

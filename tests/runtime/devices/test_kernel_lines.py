@@ -50,6 +50,6 @@ def test_a_devices_notes_come_from_its_own_lines() -> None:
 
 def test_what_is_older_than_a_day_may_have_been_mended() -> None:
     record = f"4,339,5140900000,-;{XID_79}\n SUBSYSTEM=pci\n"
-    assert recent(record, now=5140.9) == [XID_79]
-    assert recent(record, now=5140.9 + 25 * 3600) == []
-    assert recent("no record", now=0) == []
+    assert recent([record], now=5140.9) == [XID_79]
+    assert recent([record], now=5140.9 + 25 * 3600) == []
+    assert recent(["no record"], now=0) == []

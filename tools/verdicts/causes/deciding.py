@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from .case import RunCase
 from .collectives import is_moving
 from .deaths import find_deaths
+from .devices import find_device_faults
 from .drift import find_drift
 from .finding import Finding
 from .hangs import find_hangs
@@ -23,6 +24,7 @@ _RULES: tuple[Callable[[RunCase], Iterator[Finding]], ...] = (
     find_raised,
     find_shortages,
     find_deaths,
+    find_device_faults,
     find_leaving,
     find_hangs,
     find_starting,

@@ -22,6 +22,7 @@ Kind = Literal[
     "gil_held",
     "worker_killed",
     "device_memory",
+    "device_fault",
     "shm_full",
     "segfault",
     "abort_at_exit",

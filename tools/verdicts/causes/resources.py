@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .case import RankCase, RunCase, names, numbers
+from .devices import memory_in_use
 from .finding import Finding
 from .said import MB, alike, faults, memory_words, said, words_of
 
@@ -68,7 +69,7 @@ def _of_memory(case: RunCase, first: RankCase, words: str) -> Iterator[Finding]:
             95,
             f"{names(ranks).capitalize()} ran out of device memory.",
             numbers(ranks),
-            said(first),
+            (*said(first), *memory_in_use(case, first)),
             "A smaller batch or activation checkpointing; mesh_status tells who else uses the device.",
         )
     elif _HOST_MEMORY.search(words):
