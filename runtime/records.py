@@ -214,11 +214,21 @@ class RunRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class Slowness:
+    """Since when steps take longer than they did; `usual_s` and `step_s` are seconds a step, then and now."""
+
+    since: float
+    usual_s: float
+    step_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class RankView:
     """One rank of a run as far as it is known; `pid` is on its host.
 
     `start` is `warm`, `cold`, or `cold: ` and why; empty until it has started, and for what is no Python.
     `still_since`: nothing of its host's part of the run has moved since; it stays where Milkweed ended it.
+    `slow`: its host's part of the run takes its steps more slowly than before.
     """
 
     rank: int
@@ -230,6 +240,7 @@ class RankView:
     ended_at: float | None = None
     start: str = ""
     still_since: float | None = None
+    slow: Slowness | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,7 +258,7 @@ class HostCopies:
 @dataclass(frozen=True, slots=True)
 class RunView:
     """`still_since`: no living rank has moved since; None while anything moves. It stays where Milkweed ended
-    a run that stood still.
+    a run that stood still. `slow`: what its slowest host says of its steps.
     """
 
     run: str
@@ -267,6 +278,7 @@ class RunView:
     keep: tuple[str, ...] = ()
     host_copies: tuple[HostCopies, ...] = ()
     still_since: float | None = None
+    slow: Slowness | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +301,7 @@ class HostEvent:
 
     kinds: `rank_started` (pid; detail: `RankView.start`), `rank_exited` (exit), `rank_failed_to_start`
     (exit.error), `run_ended`, `run_still` (detail: since when, wall clock) and `run_moves` of its part of a
-    run, `output_capped`, `spool_delayed`, `host_ending` (detail: why),
+    run, `run_slow` (slow), `run_at_pace`, `output_capped`, `spool_delayed`, `host_ending` (detail: why),
     `proc_died` (exit; detail: whose it was; not where that was asked for),
     `mount_in_use` (detail: who was in it when it was unmounted), `read_failed` (detail: of which file, why),
     `mount_lost` (detail: which, how; it is started again);
@@ -309,6 +321,7 @@ class HostEvent:
     exit: Exit | None = None
     detail: str = ""
     note: ReplicaNote | None = None
+    slow: Slowness | None = None
 
 
 @dataclass(frozen=True, slots=True)

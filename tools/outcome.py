@@ -96,6 +96,7 @@ def describe_run(
             reason=_reason(view, room(400)),
             health=health_of(view),
             still_s=_still_s(view, now),
+            pace=_pace(view, now),
             host_copies=[clip(line, room(300)) for line in host_copy_words(view.host_copies)],
             ranks={state: clip(ranks, room(200)) for state, ranks in _ranks_by_state(view.ranks).items()},
             first_failure=_first(first, room) if first is not None else None,
@@ -133,9 +134,26 @@ def describe_item(view: RunView, now: float, share: float = 1.0) -> RunItem:
 
 
 def health_of(view: RunView) -> Literal["ok", "slow", "hung"]:
-    """`hung` once no rank of a Python program has moved for so long that the watch of its hosts says so."""
+    """`hung` once no rank of a Python program has moved for so long that the watch of its hosts says so.
+
+    `slow` while it takes its steps several times more slowly than before.
+    """
+    if view.state != "running":
+        return "ok"
     is_python = any(rank.start for rank in view.ranks)
-    return "hung" if view.state == "running" and view.still_since is not None and is_python else "ok"
+    if view.still_since is not None and is_python:
+        return "hung"
+    return "slow" if view.slow is not None else "ok"
+
+
+def _pace(view: RunView, now: float) -> str:
+    """Of a slow run how slow it is: `2.1 s a step for 95 s now, usually 0.35 s`."""
+    if view.slow is None or health_of(view) != "slow":
+        return ""
+    slow = view.slow
+    return (
+        f"{slow.step_s:.2g} s a step for {max(0.0, now - slow.since):.0f} s now, usually {slow.usual_s:.2g} s"
+    )
 
 
 def _still_s(view: RunView, now: float) -> float:
@@ -225,6 +243,11 @@ def _duration(view: RunView, now: float) -> float:
 def _next(view: RunView, first: RankFailure | None, tail: Page, mender: Mender | None) -> str:
     if health_of(view) == "hung":
         return f"diagnose_run(run={view.run!r}) tells where and why."
+    if health_of(view) == "slow":
+        return (
+            f"diagnose_run(run={view.run!r}) names a straggler; profile_run(run={view.run!r}) what takes"
+            " long."
+        )
     if view.state in ("queued", "running"):
         return (
             f"wait_for_run(run={view.run!r}); if nothing comes, diagnose_run(run={view.run!r})"

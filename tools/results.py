@@ -357,6 +357,7 @@ class RunResult(Result):
     )
     health: Literal["ok", "slow", "hung"] = "ok"
     still_s: float = Field(default=0, description="for how long no rank has moved: output, steps, stacks")
+    pace: str = Field(default="", description="of a slow run: its steps now, and as they were")
     ranks: dict[str, str] = Field(default={}, description="ranks by their state")
     first_failure: FirstFailure | None = None
     failure_groups: list[FailureGroup] = Field(
@@ -384,6 +385,7 @@ class RunResult(Result):
             f"{self.run}: {self.state} after {self.duration_s:g} s"
             + (f", {self.start} start" if self.start else "")
             + (f", hung: nothing has moved for {self.still_s:.0f} s" if self.health == "hung" else "")
+            + (f", slow: {self.pace}" if self.health == "slow" else "")
             + (f" ({self.reason})" if self.reason else "")
         ]
         lines += self.host_copies

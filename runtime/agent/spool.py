@@ -17,7 +17,7 @@ from typing import Any
 import anyio
 
 from ..codec import from_json, to_json
-from ..records import Exit, HostEvent, ReplicaNote
+from ..records import Exit, HostEvent, ReplicaNote, Slowness
 
 __all__ = ["Spool", "decode_event", "decode_spool", "encode_event"]
 
@@ -101,9 +101,10 @@ class Spool:
         exit: Exit | None = None,  # noqa: A002 - the record's own name
         detail: str = "",
         note: ReplicaNote | None = None,
+        slow: Slowness | None = None,
     ) -> HostEvent:
         """Adds an event, which is on disk on return unless the disk refuses; never raises for that."""
-        event = self._add(kind, run=run, rank=rank, pid=pid, exit=exit, detail=detail, note=note)
+        event = self._add(kind, run=run, rank=rank, pid=pid, exit=exit, detail=detail, note=note, slow=slow)
         trouble = self.flush()
         if trouble and not self._delayed:
             self._delayed = True

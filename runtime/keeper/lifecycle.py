@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..mesh import format_ranks
-from ..records import EndReason, Exit, HostEvent, RankState, RankView, RunState, RunView
+from ..records import EndReason, Exit, HostEvent, RankState, RankView, RunState, RunView, Slowness
 
 __all__ = ["PEER_GRACE_S", "EndRanks", "fold", "is_over", "lose_host", "peers_to_end", "was_on"]
 
@@ -40,6 +40,8 @@ def fold(view: RunView, event: HostEvent, host: int | None = None) -> RunView:
         return view
     if event.kind in ("run_still", "run_moves"):
         return _join(_stand(view, host, _since(event) if event.kind == "run_still" else None))
+    if event.kind in ("run_slow", "run_at_pace"):
+        return _join(_slow(view, host, event.slow))
     if event.rank is None:
         return view
     return _join(_fold_rank(view, event))
@@ -74,6 +76,15 @@ def _stand(view: RunView, host: int | None, since: float | None) -> RunView:
     return view if ranks == view.ranks else replace(view, ranks=ranks)
 
 
+def _slow(view: RunView, host: int | None, slow: Slowness | None) -> RunView:
+    """A host says of its part that it has become slow, or (None) is at its pace again."""
+    ranks = tuple(
+        replace(rank, slow=slow) if rank.host == host and rank.state not in _OVER else rank
+        for rank in view.ranks
+    )
+    return view if ranks == view.ranks else replace(view, ranks=ranks)
+
+
 def _join(view: RunView) -> RunView:
     """What all hosts say together: a run stands still when all that lives of it does.
 
@@ -88,7 +99,14 @@ def _join(view: RunView) -> RunView:
     ]
     times = [rank.still_since for rank in counted if rank.still_since is not None]
     since = max(times) if times and len(times) == len(counted) else None
-    return view if since == view.still_since else replace(view, still_since=since)
+    slow = max(
+        (rank.slow for rank in view.ranks if rank.slow is not None and rank.state == "running"),
+        key=lambda one: one.step_s / one.usual_s,
+        default=None,
+    )
+    if (since, slow) == (view.still_since, view.slow):
+        return view
+    return replace(view, still_since=since, slow=slow)
 
 
 def lose_host(view: RunView, host: int, at: float) -> RunView:

@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -21,6 +21,7 @@ from ..attach_records import ATTACH_VARIABLE
 from ..errors import MilkweedError
 from ..evidence.asking import ask_flight
 from ..evidence.records import Flight
+from ..metrics.latest import LATEST_BYTES, latest_step
 from ..output import read_slice
 from ..records import ProcessStacks
 from ..tasks import background_tasks
@@ -41,6 +42,7 @@ from ..watching.machine import (
     begin,
     step,
 )
+from ..watching.pace import Pace, follow
 from ..watching.policy import WatchPolicy
 from ..watching.sampling import RankProcess, sample_rank, sizes_in
 from ..watching.signature import signatures, trimmed
@@ -54,6 +56,7 @@ logger = logging.getLogger(__name__)
 _THREADS = 8
 _SAMPLE_S = 5.0
 _QUIET_SHARE = 0.5
+_PACE_RANKS = 4
 
 
 class Dumps(Protocol):
@@ -79,6 +82,9 @@ class FlightRecorder(Protocol):
 class _Followed:
     run: HostRun
     state: State = field(default_factory=begin)
+    pace: Pace = field(default_factory=Pace)
+    pace_at: float = 0.0
+    pace_rank: int | None = None
     stacks: tuple[ProcessStacks, ...] = ()
 
 
@@ -158,6 +164,27 @@ class Watching(Actor):
     async def _tick(self, followed: _Followed) -> None:
         if (event := await self._sample(followed)) is not None:
             await self._take(followed, event)
+        if time.monotonic() >= followed.pace_at:
+            followed.pace_at = time.monotonic() + self._policy.pace_s
+            await self._follow_pace(followed)
+
+    async def _follow_pace(self, followed: _Followed) -> None:
+        """Tells when the run has become slow, or is no longer; of one rank here that tells of its steps."""
+        run, was = followed.run, followed.pace.slow
+        ranks = [rank for rank, _ in run.living()][:_PACE_RANKS]
+        if followed.pace_rank is not None:
+            ranks = [rank for rank in ranks if rank == followed.pace_rank]
+        labels = {rank: run.label(rank) for rank in ranks}
+        with anyio.move_on_after(_SAMPLE_S):
+            read = partial(_step_of, self._context, run.plan.run, labels)
+            found = await anyio.to_thread.run_sync(read, abandon_on_cancel=True, limiter=self._threads)
+            if found is None or run.ended.is_set():
+                return
+            followed.pace_rank, step_now = found
+            followed.pace = follow(self._policy, followed.pace, time.monotonic(), step_now)
+            if (slow := followed.pace.slow) != was:
+                told = None if slow is None else replace(slow, since=_wall(slow.since))
+                self._context.spool.append("run_slow" if told else "run_at_pace", run=run.plan.run, slow=told)
 
     async def _take(self, followed: _Followed, event: Event) -> None:
         followed.state, actions = step(self._policy, followed.state, event)
@@ -247,6 +274,18 @@ def _read(
         output = read_slice(context.directory, run, label, rank, tail_bytes=0, max_bytes=0, ended=False)
         samples.append(sample_rank(RankProcess(rank, label, pid, output.size), reported, full=full))
     return tuple(samples)
+
+
+def _step_of(context: HostContext, run: str, labels: Mapping[int, str]) -> tuple[int, int] | None:
+    """The first of these ranks that tells of its steps, and which it is at."""
+    directory = context.run_directory(run)
+    for rank, label in labels.items():
+        output = read_slice(
+            context.directory, run, label, rank, tail_bytes=LATEST_BYTES, max_bytes=LATEST_BYTES, ended=False
+        )
+        if (step_now := latest_step(directory, label, output.data)) is not None:
+            return rank, step_now
+    return None
 
 
 def _begun(flight: Flight) -> int:

@@ -19,7 +19,8 @@ class WatchPolicy:
     `busy_looks` equal looks, `hurry_s` apart at the end; what is no Python needs `busy_s` without CPU. Who
     went on after a pause before is given `patience` times that, up to `patience_s`. To read or write
     `io_bytes` in each of `io_samples` samples is a movement. `look_s` and `flight_s` are what stacks and the
-    flight recorder are waited for.
+    flight recorder are waited for. Every `pace_s` the step that a run is at is looked at; it is slow when its
+    steps take `slower` times as long as they did, in spans of `span_looks` looks at least.
     """
 
     on: bool = True
@@ -38,6 +39,9 @@ class WatchPolicy:
     io_samples: int = 3
     look_s: float = 5.0
     flight_s: float = 1.0
+    pace_s: float = 10.0
+    span_looks: int = 2
+    slower: float = 3.0
 
 
 def parse_policy(text: str, default: WatchPolicy | None = None) -> WatchPolicy:

@@ -8,7 +8,7 @@ import anyio
 import pytest
 
 from milkweed.runtime.errors import Conflict, InvalidArgument, MilkweedError, NotFound
-from milkweed.runtime.records import Exit
+from milkweed.runtime.records import Exit, Slowness
 from tests.fakes import FakeMesh, FakeMeshes, FakeRun, end_run
 from tests.tools.conftest import Ask
 
@@ -302,3 +302,19 @@ async def test_what_is_no_python_is_never_told_as_hung(
     started = await ask("run_on_mesh", mesh="demo", command="sleep 1000", wait_s=0)
     running[0].view = replace(running[0].view, still_since=time.time() - 100)
     assert (await ask("wait_for_run", run=started.run, until="hang", timeout_s=0)).health == "ok"
+
+
+async def test_a_run_that_has_become_slow_is_told_with_both_paces_and_what_to_ask(
+    ask: Ask, mesh: FakeMesh, running: list[FakeRun]
+) -> None:
+    started = await ask("run_on_mesh", mesh="demo", command="python train.py", wait_s=0)
+    slow = Slowness(time.time() - 95, 0.35, 2.1)
+    running[0].view = replace(running[0].view, slow=slow)
+    result = await ask("wait_for_run", run=started.run, timeout_s=0)
+    assert (result.state, result.health) == ("running", "slow")
+    assert result.pace == "2.1 s a step for 95 s now, usually 0.35 s"
+    assert f"slow: {result.pace}" in result.summary().splitlines()[0]
+    assert "straggler" in result.next
+    end_run(running[0], "succeeded", Exit(code=0))
+    ended = await ask("wait_for_run", run=started.run)
+    assert (ended.health, ended.pace) == ("ok", "")

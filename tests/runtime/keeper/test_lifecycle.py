@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from milkweed.runtime.keeper.lifecycle import PEER_GRACE_S, fold, is_over, lose_host, peers_to_end
-from milkweed.runtime.records import Exit, HostEvent, Launcher, RankView, RunView
+from milkweed.runtime.records import Exit, HostEvent, Launcher, RankView, RunView, Slowness
 
 
 def run_of(ranks: int = 4, launcher: Launcher = "spmd", *, keep_going: bool = False) -> RunView:
@@ -144,6 +144,20 @@ def test_a_rank_that_ends_by_itself_was_not_standing_still() -> None:
     view = fold(view, exited(3, Exit(code=1)), 1)
     assert view.ranks[3].still_since is None
     assert view.still_since == 20.0
+
+
+SLOW = Slowness(10.0, 0.5, 2.0)
+SLOWER = Slowness(12.0, 0.5, 5.0)
+
+
+def test_a_run_is_as_slow_as_its_slowest_host_until_none_is() -> None:
+    view = fold(running(), HostEvent(5, 40.0, "run_slow", "run-a", slow=SLOW), 0)
+    assert view.slow == SLOW
+    view = fold(view, HostEvent(5, 41.0, "run_slow", "run-a", slow=SLOWER), 1)
+    assert view.slow == SLOWER
+    view = fold(view, HostEvent(6, 42.0, "run_at_pace", "run-a"), 1)
+    assert view.slow == SLOW
+    assert fold(view, HostEvent(6, 43.0, "run_at_pace", "run-a"), 0).slow is None
 
 
 def test_a_run_that_is_ended_while_it_stands_still_is_remembered_so() -> None:

@@ -94,6 +94,36 @@ def names(stacks: tuple[ProcessStacks, ...], rank: int) -> set[str]:
     return {f.function for one in stacks if one.rank == rank for t in one.threads for f in t.frames}
 
 
+# How many steps are taken at once is read from a file: a loaded machine slows all of them alike.
+PACED = """
+import sys, time
+step = 0
+while True:
+    step += int(open(sys.argv[1]).read() or 0)
+    print("step", step, "loss", 0.5, flush=True)
+    time.sleep(0.02)
+"""
+
+
+async def test_a_run_whose_steps_take_longer_is_told_to_be_slow_until_they_no_longer_do(
+    tmp_path: Path,
+) -> None:
+    steps = tmp_path / "steps"
+    steps.write_text("100")
+    policy = replace(QUICK, pace_s=0.1)
+    async with watched(tmp_path, policy) as (context, runs, _):
+        await runs.start(plan_of(tmp_path, (sys.executable, "-c", PACED, str(steps))))
+        output = context.run_directory("run-1") / "rank-0.out"
+        await until(lambda: output.exists() and output.stat().st_size > 4000)  # three seconds of it
+        steps.write_text("2")
+        slow = (await event_of(context.spool, "run_slow")).slow
+        assert slow is not None
+        assert slow.step_s > 3 * slow.usual_s
+        steps.write_text("100")
+        await event_of(context.spool, "run_at_pace")
+        await runs.end("run-1", None, "cancelled", 0.0)
+
+
 MOVING = {
     "prints": "while True:\n    print('x', flush=True)\n    turn()",
     "reports": "import milkweed\nwhile True:\n    milkweed.report(loss=1.0)\n    turn()",
