@@ -70,6 +70,11 @@ class MeshPaths:
         """Where that is; what else was kept lies beside it, by host."""
         return self.kept / "output"
 
+    @property
+    def profiles(self) -> Path:
+        """Files of profiles: with the output of runs, whose age they share."""
+        return self.kept_output / "profiles"
+
     def output_places(self, run: str, host: int) -> tuple[Path, Path]:
         """Where the output of a run on a host may be: where it is moved to, then where it was written."""
         return self.output / run / str(host), self.host(host) / "runs" / run

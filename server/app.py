@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import mcp_types as types
 from mcp.server.lowlevel import Server
+from mcp.shared.exceptions import MCPError
 
 from .. import __version__
-from ..runtime.errors import MilkweedError, RemoteFailure, Unavailable
+from ..runtime.errors import MilkweedError, NotFound, RemoteFailure, Unavailable
 from ..tools.registry import Answer, Call, Registry, Text, Tool
 from ..tools.verdicts import clean
 from .instructions import INSTRUCTIONS
 from .opener import Opener
 from .progress import Progress
+from .resources import TEMPLATES, list_resources, read_resource
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -33,6 +35,7 @@ _ERROR_LIMIT = 4000
 
 _log = logging.getLogger("milkweed.server")
 
+_T = TypeVar("_T")
 OpenMeshes = Callable[[], AbstractAsyncContextManager["Meshes"]]
 
 
@@ -77,6 +80,25 @@ def create_server(
             return _failure(_explain(params.name, error))
         return _success(answer)
 
+    async def list_all(
+        context: ServerRequestContext[Opener], _: types.PaginatedRequestParams | None
+    ) -> types.ListResourcesResult:
+        found = await _in_time(context, call_deadline_s, list_resources)
+        return types.ListResourcesResult(resources=found)
+
+    async def list_templates(
+        _: ServerRequestContext[Opener], __: types.PaginatedRequestParams | None
+    ) -> types.ListResourceTemplatesResult:
+        return types.ListResourceTemplatesResult(resource_templates=TEMPLATES)
+
+    async def read(
+        context: ServerRequestContext[Opener], params: types.ReadResourceRequestParams
+    ) -> types.ReadResourceResult:
+        contents = await _in_time(
+            context, call_deadline_s, lambda meshes: read_resource(meshes, str(params.uri))
+        )
+        return types.ReadResourceResult(contents=[contents])
+
     return Server(
         "milkweed",
         version=__version__,
@@ -85,7 +107,31 @@ def create_server(
         lifespan=lifespan,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
+        on_list_resources=list_all,
+        on_list_resource_templates=list_templates,
+        on_read_resource=read,
     )
+
+
+async def _in_time(
+    context: ServerRequestContext[Opener], deadline_s: float, work: Callable[[Meshes], Awaitable[_T]]
+) -> _T:
+    """
+    Raises:
+        MCPError: what it raised, in the words of a tool's error.
+    """
+    try:
+        with anyio.fail_after(deadline_s):
+            return await work(await context.lifespan_context.get())
+    except TimeoutError:
+        raise _as_protocol_error(_deadline_exceeded("resources", deadline_s)) from None
+    except Exception as error:
+        raise _as_protocol_error(_explain("resources", error)) from error
+
+
+def _as_protocol_error(error: MilkweedError) -> MCPError:
+    missing = isinstance(error, NotFound)
+    return MCPError(types.INVALID_PARAMS if missing else types.INTERNAL_ERROR, _wire_text(str(error)))
 
 
 def describe_tool(tool: Tool) -> types.Tool:

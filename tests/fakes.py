@@ -12,6 +12,7 @@ from typing import Any
 
 import anyio
 
+from milkweed.runtime.client.profile_files import ProfileFile, find_profile, list_profiles
 from milkweed.runtime.devices import HostDevices
 from milkweed.runtime.errors import Conflict, InvalidArgument, MilkweedError, NotFound
 from milkweed.runtime.evidence import HostEvidence
@@ -56,7 +57,7 @@ class FakeMesh:
         self.dumped: tuple[ProcessStacks, ...] = ()
         self.profiled: tuple[RankProfile, ...] = ()
         self.profile_request: ProfileRequest | None = None
-        self.kept = Path("/nowhere")
+        self.profiles = Path("/nowhere")
         self.happened: tuple[MeshEvent, ...] = ()
         self.files: Any = None
         self.job_views: tuple[JobView, ...] = ()
@@ -186,6 +187,7 @@ class FakeMeshes:
         self.opened = 0
         self.plans: dict[str, Plan] = {}
         self.planned = 0
+        self.profile_directories: dict[str, Path] = {}
 
     def on_start(self, run: FakeRun) -> None:
         """What a new run does; by default it ends well at once."""
@@ -215,6 +217,13 @@ class FakeMeshes:
                 return found
         names = ", ".join(self.meshes) or "none"
         raise NotFound("mesh_not_found", f"no mesh '{mesh}'; meshes: {names}", "Call list_meshes.")
+
+    def profiles(self, most: int) -> tuple[ProfileFile, ...]:
+        return list_profiles(self.profile_directories.items(), most)
+
+    def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
+        directory = self.profile_directories.get(mesh)
+        return None if directory is None else find_profile(mesh, directory, name)
 
     async def find_run(self, run: str) -> FakeMesh:
         for found in self.meshes.values():

@@ -33,7 +33,7 @@ async def profile_ranks(
     """The report, and the paths of the files."""
     profiles = await mesh.profile(run, request, ranks=ranks)
     at = await mesh.view()
-    directory = mesh.kept / "profiles"
+    directory = mesh.profiles
     return await anyio.to_thread.run_sync(_tell, run, profiles, request, at, directory, source_line)
 
 
@@ -57,7 +57,7 @@ def _tell(
         problems=problems,
         workspace=at.spec.workspace,
     )
-    return report(case, source_line, _write(case, profiles, directory))
+    return report(case, source_line, _write(case, profiles, directory, at.mesh))
 
 
 def _read_traces(
@@ -84,7 +84,7 @@ def _read_traces(
     return tuple(traced), tuple(sorted(ops, key=lambda op: -op.self_s)), problems
 
 
-def _write(case: ProfileCase, profiles: Sequence[RankProfile], directory: Path) -> list[str]:
+def _write(case: ProfileCase, profiles: Sequence[RankProfile], directory: Path, mesh: str) -> list[str]:
     """The files, as lines of the answer; where the disk is full, that."""
     stem = f"{case.run}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
     told: list[str] = []
@@ -105,7 +105,8 @@ def _write(case: ProfileCase, profiles: Sequence[RankProfile], directory: Path) 
             told.append(f"{stem}.rank-{which}.trace.json.gz (torch, https://ui.perfetto.dev)")
     except OSError as error:
         return [f"its files cannot be written to {directory}: {error.strerror}"]
-    return [f"files in {directory}:", *(f"  {one}" for one in told)] if told else []
+    where = f"files in {directory}, and resources (profile://{mesh}/FILE):"
+    return [where, *(f"  {one}" for one in told)] if told else []
 
 
 def _write_stacks(case: ProfileCase, graph: Path, scope: Path) -> None:

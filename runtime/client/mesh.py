@@ -380,9 +380,9 @@ class Mesh:
         )
 
     @property
-    def kept(self) -> Path:
-        """The user's own directory for what outlives the mesh."""
-        return self._paths.kept
+    def profiles(self) -> Path:
+        """Where files of profiles go; they outlive the mesh as the output of its runs does."""
+        return self._paths.profiles
 
     async def procs(self) -> tuple[ProcOfRun, ...]:
         """The procs that controllers have spawned here, and how they are; of a released mesh none."""

@@ -19,7 +19,7 @@ import anyio.to_thread
 from .. import schedulers
 from ..call import Session, connect
 from ..daemon import spawn_daemon
-from ..errors import Conflict, MilkweedError, Unavailable
+from ..errors import Conflict, MilkweedError, NotFound, Unavailable
 from ..index import Index, Plan, short_id
 from ..paths import MeshPaths, Places
 from ..records import MeshSpec, MeshView
@@ -29,6 +29,7 @@ from ..schedulers.processes import start_time, wait_gone
 from ..tasks import background_tasks
 from ..tree_places import check_place, has_own_mounts
 from .mesh import Mesh, mesh_released, why_silent
+from .profile_files import ProfileFile, find_profile, list_profiles
 
 __all__ = ["Meshes", "open_meshes"]
 
@@ -194,6 +195,19 @@ class Meshes:
             if error.code != "index_unusable":
                 raise
             return None
+
+    def profiles(self, most: int) -> tuple[ProfileFile, ...]:
+        """The latest files of profiles, of released meshes too; the newest first. Blocking."""
+        views = self._index.meshes(released=True)
+        return list_profiles(((view.mesh, self._places.mesh(view.mesh).profiles) for view in views), most)
+
+    def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
+        """A file of a profile by the mesh's id and its name. Blocking."""
+        try:
+            view = self._index.mesh(mesh)
+        except NotFound:
+            return None
+        return find_profile(view.mesh, self._places.mesh(view.mesh).profiles, name)
 
     def schedulers(self) -> tuple[SchedulerView, ...]:
         return tuple(_describe(name) for name in schedulers.names())

@@ -47,7 +47,7 @@ async def run(ask: Ask, meshes: FakeMeshes, mesh: FakeMesh, tmp_path: Path) -> s
     workspace.mkdir()
     (workspace / "train.py").write_text("def step(x):\n    return model(x)\n\nmain()\n")
     mesh.state = replace(mesh.state, spec=replace(mesh.state.spec, workspace=str(workspace)))
-    mesh.kept = tmp_path / "data" / mesh.id
+    mesh.profiles = tmp_path / "data" / mesh.id / "profiles"
     meshes.on_start = lambda run: None  # type: ignore[method-assign]
     mesh.profiled = tuple(
         RankProfile(
@@ -78,9 +78,9 @@ async def test_hot_lines_come_with_their_source_and_the_rank_that_differs_first(
 
 async def test_its_files_can_be_opened(ask: Ask, run: str, mesh: FakeMesh) -> None:
     text = (await ask("profile_run", run=run)).text
-    directory = mesh.kept / "profiles"
+    directory = mesh.profiles
     (graph,), (scope,) = directory.glob("*.svg"), directory.glob("*.speedscope.json")
-    assert f"files in {directory}:" in text
+    assert f"files in {directory}, and resources (profile://{mesh.id}/FILE):" in text
     assert graph.name in text
     assert scope.name in text
     assert "rank 3" in graph.read_text()
@@ -108,7 +108,7 @@ async def test_where_nothing_was_sampled_there_are_no_files(ask: Ask, run: str, 
 
 
 async def test_a_disk_that_takes_no_files_costs_no_answer(ask: Ask, run: str, mesh: FakeMesh) -> None:
-    mesh.kept = Path("/proc/nowhere")
+    mesh.profiles = Path("/proc/nowhere")
     text = (await ask("profile_run", run=run)).text
     assert "87 % step" in text
     assert "cannot be written" in text
@@ -143,7 +143,7 @@ async def test_torchs_operations_are_told_with_their_trace(ask: Ask, run: str, m
     text = (await ask("profile_run", run=run, torch=True, ranks="0-1")).text
     assert "torch on the CPU, own time of operations, rank 0: 100 % aten::mm (1 times)" in text
     assert "rank 1: no torch profile: it has not imported torch" in text
-    (file,) = (mesh.kept / "profiles").glob("*.rank-0.trace.json.gz")
+    (file,) = (mesh.profiles).glob("*.rank-0.trace.json.gz")
     assert file.name in text
     assert gzip.decompress(file.read_bytes()) == gzip.decompress(trace)
 
@@ -189,11 +189,17 @@ async def start(real: Meshes, workspace: Path) -> tuple[str, str]:
 
 
 async def test_the_hotter_of_two_functions_comes_first(real: Meshes, real_ask: Ask, tmp_path: Path) -> None:
-    _, run = await start(real, tmp_path)
+    mesh, run = await start(real, tmp_path)
     text = (await real_ask("profile_run", run=run, seconds=1.0)).text
     first = next(line for line in text.splitlines() if " % " in line and "busy.py" in line)
     assert "hot" in first
     assert "range(40000)" in text
+    files = real.profiles(10)
+    assert {one.path.suffix for one in files} == {".svg", ".json"}
+    await (await real.get(mesh)).release()
+    assert real.profiles(10) == files
+    assert real.find_profile(mesh, files[0].name) == files[0]
+    assert real.find_profile("mesh-none-abc", files[0].name) is None
 
 
 async def test_a_host_that_is_stopped_is_told_in_time_and_the_other_stands(
