@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,11 +22,13 @@ from .instructions import INSTRUCTIONS
 from .opener import Opener
 from .progress import Progress
 from .resources import TEMPLATES, list_resources, read_resource
+from .transcripts.answers import Answer as Seen
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
     from ..runtime.client import Meshes
+    from .transcripts.record import Recorder
 
 __all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "create_server", "describe_tool"]
 
@@ -45,11 +48,13 @@ def create_server(
     *,
     call_deadline_s: float = CALL_DEADLINE_S,
     heartbeat_s: float = HEARTBEAT_S,
+    recorder: Recorder | None = None,
 ) -> Server[Opener]:
     """A server that opens the meshes once and offers the registry's tools.
 
     `call_deadline_s`: after that a call is answered `deadline_exceeded`, whatever the tool does.
     `heartbeat_s`: how often a caller that asked for progress hears of a call that has nothing to tell.
+    `recorder`: gets every call with its answer before the caller does.
     """
     principal = f"uid:{os.getuid()}"
 
@@ -64,6 +69,18 @@ def create_server(
         return types.ListToolsResult(tools=[describe_tool(tool) for tool in registry.tools])
 
     async def call_tool(
+        context: ServerRequestContext[Opener], params: types.CallToolRequestParams
+    ) -> types.CallToolResult:
+        if recorder is None:
+            return await answer_call(context, params)
+        await recorder.before_call()
+        started = time.monotonic()
+        result = await answer_call(context, params)
+        seen = Seen(_texts(result), result.structured_content, bool(result.is_error))
+        await recorder.call(params.name, params.arguments or {}, seen, time.monotonic() - started)
+        return result
+
+    async def answer_call(
         context: ServerRequestContext[Opener], params: types.CallToolRequestParams
     ) -> types.CallToolResult:
         progress = Progress(context.session.report_progress)
@@ -132,6 +149,10 @@ async def _in_time(
 def _as_protocol_error(error: MilkweedError) -> MCPError:
     missing = isinstance(error, NotFound)
     return MCPError(types.INVALID_PARAMS if missing else types.INTERNAL_ERROR, _wire_text(str(error)))
+
+
+def _texts(result: types.CallToolResult) -> str:
+    return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent))
 
 
 def describe_tool(tool: Tool) -> types.Tool:

@@ -29,6 +29,7 @@ COMMANDS = {
     "port": "translate a CUDA program to AMD's HIP, and tell what that leaves",
     "call": "call any tool by name",
     "doctor": "what is missing on this machine, and the command that mends it",
+    "replay": "play a recorded session against a live server, and tell what is not as it was",
     "demo": "find and mend a hang, through a real MCP client",
 }
 

@@ -8,11 +8,13 @@ import logging
 import os
 import signal
 import sys
-from contextlib import AbstractAsyncContextManager
+from contextlib import AbstractAsyncContextManager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from ...runtime.client import Meshes
+    from ..transcripts.record import Recorder
 
 __all__ = ["add_arguments", "run"]
 
@@ -20,6 +22,9 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--toolsets", default="default", metavar="NAMES", help='comma-separated toolsets, "default" or "all"'
+    )
+    parser.add_argument(
+        "--record", type=Path, metavar="FILE", help="record the session to a new file; secrets are left out"
     )
     parser.add_argument("--read-only", action="store_true", help="offer only tools that change nothing")
 
@@ -46,14 +51,27 @@ def run(arguments: argparse.Namespace) -> int:
 
         from ..app import create_server
 
-        server = create_server(_open_meshes, registry)
-        gc.freeze()
-        gc.enable()
-        async with stdio_server() as (incoming, outgoing):
-            await server.run(incoming, outgoing, server.create_initialization_options())
+        async with _recorder(arguments) as recorder:
+            server = create_server(_open_meshes, registry, recorder=recorder)
+            gc.freeze()
+            gc.enable()
+            async with stdio_server() as (incoming, outgoing):
+                await server.run(incoming, outgoing, server.create_initialization_options())
 
-    anyio.run(serve)
+    try:
+        anyio.run(serve)
+    except MilkweedError as error:
+        print(error, file=sys.stderr)
+        return 1
     return 0
+
+
+def _recorder(arguments: argparse.Namespace) -> AbstractAsyncContextManager[Recorder | None]:
+    if arguments.record is None:
+        return nullcontext()
+    from ..transcripts.record import open_recorder
+
+    return open_recorder(arguments.record, arguments.toolsets)
 
 
 def _open_meshes() -> AbstractAsyncContextManager[Meshes]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import mcp_types as types
 
-from .screen import Screen
+from ..screen import Screen
 
 if TYPE_CHECKING:
     from mcp import Client

@@ -18,10 +18,10 @@ import anyio
 from ...runtime.errors import MilkweedError
 from ...runtime.mounts import in_the_way, probe
 from ...runtime.schedulers.namespaces import check_possible
+from ..screen import Screen
 from . import leftovers
 from .caller import Answer, Caller
 from .reading import diff, final_loss, stack_groups, step_losses, verdict
-from .screen import Screen
 
 __all__ = ["DemoFailed", "play"]
 

@@ -17,7 +17,7 @@ import milkweed.server.demo
 from milkweed.server.app import create_server
 from milkweed.server.demo import DemoFailed, leftovers, play, reading, story
 from milkweed.server.demo.caller import Caller, as_call
-from milkweed.server.demo.screen import PlainScreen, RichScreen
+from milkweed.server.screen import PlainScreen, RichScreen
 from milkweed.tools.registry import Registry
 from tests.fakes import FakeMeshes
 

@@ -1,4 +1,4 @@
-"""What the demonstration shows: panels on a terminal, plain lines elsewhere."""
+"""What demonstrations and replays show: panels on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 

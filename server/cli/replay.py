@@ -1,0 +1,160 @@
+"""`milkweed replay`: play a recorded session against a live server, and tell what is not as it was."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..transcripts.answers import Answer
+    from ..transcripts.format import Step, Transcript
+    from ..transcripts.replay import CallTool, Played
+    from ..transcripts.view import View
+
+__all__ = ["add_arguments", "run"]
+
+_LONGEST_PATH = 60
+_READ_CHARACTERS_S = 40.0
+_LONGEST_PAUSE_S = 6.0
+_CLEAN_UP_S = 30.0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", type=Path, help="a transcript (JSON Lines)")
+    parser.add_argument("--scheduler", default="", help="another scheduler than the recorded one")
+    parser.add_argument(
+        "--speed", type=float, default=0.0, metavar="X", help="pause to read, X times as fast as a reader"
+    )
+    parser.add_argument("--step", action="store_true", help="wait for Enter before each step")
+    parser.add_argument("--json", action="store_true", help="one line of JSON a step")
+    parser.add_argument("--plain", action="store_true", help="plain lines, on a terminal too")
+    parser.add_argument("--keep", action="store_true", help="keep its directory: workspace, logs and output")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    import anyio
+
+    from ...runtime.errors import MilkweedError
+    from ..transcripts.format import parse
+
+    try:
+        transcript = parse(_read(arguments.file), arguments.file.name)
+        return anyio.run(_replay, arguments, transcript)
+    except MilkweedError as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _read(file: Path) -> str:
+    from ...runtime.errors import NotFound
+
+    try:
+        return file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no UTF-8 text"
+        raise NotFound(
+            "transcript_unreadable", f"{file} cannot be read: {why}", "Give another file."
+        ) from None
+
+
+async def _replay(arguments: argparse.Namespace, transcript: Transcript) -> int:
+    import anyio
+
+    from ..demo import leftovers
+    from ..transcripts.replay import Replay, copy_workspace
+
+    root = Path(tempfile.mkdtemp(prefix="milkweed-replay-", dir=_folder()))
+    keep = arguments.keep
+    try:
+        copy_workspace(arguments.file, transcript, root / "workspace")
+        view = _view(arguments, len(transcript.steps))
+        played: list[Played] = []
+        async with _server(root, transcript.header.toolsets) as call:
+            before = _pausing(arguments, view)
+            replay = Replay(
+                transcript, root / "workspace", call, scheduler=arguments.scheduler, before=before
+            )
+            try:
+                async for one in replay.play():
+                    played.append(one)
+                    view.end(one)
+            finally:
+                with anyio.CancelScope(shield=True), anyio.move_on_after(_CLEAN_UP_S):
+                    await replay.clean_up()
+        view.finish(played, len(transcript.steps))
+        alike = len(played) == len(transcript.steps) and all(one.is_as_recorded for one in played)
+        return 0 if alike else 1
+    finally:
+        with anyio.CancelScope(shield=True):
+            await leftovers.end(root, _CLEAN_UP_S)
+        if keep:
+            print(f"Kept: {root}", file=sys.stderr)
+        else:
+            shutil.rmtree(root, ignore_errors=True)
+
+
+def _view(arguments: argparse.Namespace, total: int) -> View:
+    from ..screen import open_screen
+    from ..transcripts.view import JsonView, ScreenView
+
+    if arguments.json:
+        return JsonView(_say)
+    return ScreenView(open_screen(plain=arguments.plain), total)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text)
+    sys.stdout.flush()
+
+
+def _pausing(arguments: argparse.Namespace, view: View) -> Any:
+    import anyio
+    import anyio.to_thread
+
+    async def before(number: int, step: Step) -> None:
+        if arguments.step:
+            await anyio.to_thread.run_sync(input, f"[{number}] Enter ", abandon_on_cancel=True)
+        elif arguments.speed > 0:
+            read_s = len(step.model_dump_json(exclude_defaults=True)) / _READ_CHARACTERS_S
+            await anyio.sleep(min(_LONGEST_PAUSE_S, read_s) / arguments.speed)
+        view.begin(number, step)
+
+    return before
+
+
+@asynccontextmanager
+async def _server(root: Path, toolsets: str) -> AsyncIterator[CallTool]:
+    """`milkweed serve` of this installation over stdio, with state and sockets below `root`."""
+    from mcp import Client, MCPError, StdioServerParameters
+
+    from ...runtime.errors import Unavailable
+    from ..transcripts.answers import Answer
+
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("MILKWEED_")}
+    env = {**ours, "MILKWEED_STATE_DIR": str(root / "state"), "MILKWEED_RUNTIME_DIR": str(root / "run")}
+    args = ["-m", "milkweed.server.cli", "serve", "--toolsets", toolsets]
+    parameters = StdioServerParameters(command=sys.executable, args=args, env=env, cwd=root / "workspace")
+    async with Client(parameters) as client:
+
+        async def call(name: str, asked: dict[str, Any]) -> Answer:
+            try:
+                result = await client.call_tool(name, asked)
+            except MCPError as error:
+                raise Unavailable("server_lost", f"{name} got no answer: {error}", "See its log.") from error
+            text = "\n".join(getattr(part, "text", "") for part in result.content)
+            return Answer(text, result.structured_content, bool(result.is_error))
+
+        yield call
+
+
+def _folder() -> str:
+    """Where the directory goes: sockets in it need a short path."""
+    usual = tempfile.gettempdir()
+    return usual if len(os.fsencode(usual)) <= _LONGEST_PATH else "/tmp"

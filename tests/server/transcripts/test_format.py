@@ -1,0 +1,75 @@
+"""Reading and writing transcripts, and what is said of those that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from milkweed.runtime.errors import InvalidArgument
+from milkweed.server.transcripts.format import (
+    EditStep,
+    ExpectStep,
+    Header,
+    SayStep,
+    ShellStep,
+    ToolStep,
+    Transcript,
+    dump_line,
+    parse,
+)
+
+HEADER = '{"kind": "header", "format": 1}\n'
+STEPS = (
+    SayStep(text="Let us see – what fails?\nLines."),
+    ToolStep(name="run_on_mesh", arguments={"mesh": "${mesh1}", "wait_s": 2}, result={"state": "failed"}),
+    EditStep(file="train.py", diff="--- a/train.py\n"),
+    EditStep(file="empty.py", text=""),
+    ShellStep(command="pip install tqdm", exit=0),
+    ExpectStep(field="state", equals="succeeded"),
+    ExpectStep(field="matched", equals=False),
+)
+
+
+def test_what_is_written_is_read_again() -> None:
+    header = Header(title="a session", shape={"hosts": 4}, workspace="ws")
+    text = dump_line(header) + "".join(map(dump_line, STEPS))
+    assert parse(text) == Transcript(header=header, steps=STEPS)
+
+
+@given(st.text(), st.dictionaries(st.text(), st.text() | st.integers() | st.none()))
+def test_any_words_are_kept(words: str, arguments: dict[str, object]) -> None:
+    steps = SayStep(text=words), ToolStep(name=words, arguments=arguments, text=words)
+    assert parse(HEADER + "".join(map(dump_line, steps))).steps == steps
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"),
+    [
+        ("", "is empty"),
+        ('{"kind": "say", "text": "x"}\n', "begins with no header"),
+        ('{"kind": "header", "format": 2}\n', "has format 2; this Milkweed reads up to 1"),
+        ('{"kind": "header", "format": 1, "colour": "red"}\n', "header of s.jsonl: colour"),
+        ("junk\n", "line 1 of s.jsonl is no JSON"),
+        (HEADER + "[1]\n", r"step 1 of s.jsonl \(line 2\) is no object"),
+        (HEADER + '{"kind": "dance"}\n', r"step 1 of s.jsonl \(line 2\): "),
+        (HEADER + '\n{"kind": "say"}\n', r"step 1 of s.jsonl \(line 3\): say.text: Field required"),
+        (HEADER + '{"kind": "say", "text": "a"}\n{"kind": "to', r"step 2 of s.jsonl \(line 3\) is cut"),
+        (HEADER + '{"kind": "say", "text": "a"}\n{"kind": "to\n', r"step 2 of s.jsonl \(line 3\) is no JSON"),
+        (HEADER + "[" * 100_000 + "\n", r"step 1 of s.jsonl \(line 2\) is no JSON"),
+    ],
+)
+def test_what_cannot_be_read_is_told_with_its_step(text: str, cause: str) -> None:
+    with pytest.raises(InvalidArgument, match=cause) as raised:
+        parse(text, "s.jsonl")
+    assert raised.value.code == "transcript_unreadable"
+
+
+def test_the_example_of_the_document_is_a_transcript() -> None:
+    document = (Path(__file__).parents[3] / "transcripts" / "FORMAT.md").read_text()
+    example = document.partition("```json\n")[2].partition("```")[0]
+    assert [step.kind for step in parse(example).steps] == ["say", "tool", "shell", "tool", "expect"]
+    for record in (Header, ToolStep, EditStep, ShellStep, SayStep, ExpectStep):
+        assert all(f"`{name}`" in document for name in record.model_fields), record
