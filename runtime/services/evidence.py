@@ -52,6 +52,9 @@ __all__ = ["Evidence"]
 
 _STACKS_SHARE = 0.8
 _WATCHED_S = 0.4
+_STOPPED = ("T", "t")
+_STOPPED_LOOKS = 8
+_STOPPED_LOOK_S = 0.02
 _FLIGHT_S = 1.0
 _KEEP_S = 2.5
 _SETTLE_S = 1.5
@@ -197,6 +200,18 @@ class _Search:
             cpu = max(0.0, cpu_seconds(pid) - before[rank]) / took
             if (facts := read_process_facts(pid, round(cpu, 2))) is not None:
                 self.facts[rank] = facts
+        await self._watch_stopped()
+
+    async def _watch_stopped(self) -> None:
+        """Who reads a stack stops its process too, for a moment: one that lasts is meant."""
+        for _ in range(_STOPPED_LOOKS):
+            stopped = [rank for rank, facts in self.facts.items() if facts.os_state in _STOPPED]
+            if not stopped:
+                return
+            await anyio.sleep(_STOPPED_LOOK_S)
+            for rank in stopped:
+                if (facts := read_process_facts(self.lives[rank])) is not None:
+                    self.facts[rank] = replace(self.facts[rank], os_state=facts.os_state)
 
     def _read_environments(self) -> None:
         known: dict[tuple[object, ...], Fingerprint] = {}
