@@ -39,7 +39,14 @@ from ..evidence.records import (
     ProcessFacts,
     RankEvidence,
 )
-from ..evidence.remains import kept_evidence, read_faults, read_group, read_modules, read_surroundings
+from ..evidence.remains import (
+    kept_evidence,
+    read_faults,
+    read_group,
+    read_modules,
+    read_raised,
+    read_surroundings,
+)
 from ..metrics.reading import read_rank_metrics
 from ..metrics.series import RankMetrics
 from ..output import read_output
@@ -285,6 +292,7 @@ class _Search:
             fingerprint=self.prints.get(rank, Fingerprint()),
             metrics=self.metrics.get(rank),
             group=read_group(self.directory, f"rank-{rank}"),
+            raised=read_raised(self.directory, f"rank-{rank}", self.pids.get(rank)),
         )
         if before is None or rank in self.lives:
             return found

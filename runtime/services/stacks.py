@@ -201,7 +201,7 @@ class Stacks(Actor):
                 if hook_protocol.can_dump(base.pid):  # py-spy says so of a stack of more than 4,096 frames
                     return None, "py-spy cannot read it: is its stack very deep?"
                 return replace(base, error=f"not a Python process: {base.command[:80]}"), ""
-            # Once more: a stack may have changed while it was read, or another look at it have been under way.
+            # Once more: the stack may have changed meanwhile, or another look at it have been under way.
         if problem == "denied":
             return None, f"ptrace denied; mend: {ptrace_mend(base.pid)}"
         return None, f"py-spy failed: {text}"

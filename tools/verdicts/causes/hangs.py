@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..frames import is_library
 from ..stacks import main_thread
@@ -106,7 +107,20 @@ def _elsewhere(case: RunCase) -> Iterator[Finding]:
         then = f"; {names(waiting)} wait for it in {waiting[0].collective}" if waiting else ""
         found = _what_holds(case, one, then)
         if found is not None:
-            yield found
+            yield _of_all_there(found, one, odd)
+
+
+def _of_all_there(found: Finding, one: RankCase, odd: Sequence[RankCase]) -> Finding:
+    """Of the ranks at the same place too."""
+    place = _places_of(one.latest)
+    others = [other for other in odd if other is not one and _places_of(other.latest) == place]
+    if not others:
+        return found
+    return replace(
+        found,
+        summary=f"{found.summary.rstrip('.')}; so {is_or_are(others)} {names(others)}.",
+        ranks=tuple(sorted((*found.ranks, *numbers(others)))),
+    )
 
 
 def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
@@ -119,6 +133,7 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
     certainty = 86 if still else 55
     if _holds_gil(one) and still:
         evidence.append(f"it holds the GIL in both looks and uses {cpu:.0%} of a core")
+        evidence += [f"in {one.native[0].function}"] if one.native else []
         return Finding(
             "gil_held",
             certainty + 2,
@@ -139,6 +154,8 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
             (*evidence, *children, *_threads(case, look)),
             "Whoever should release, put or send has not: look at its other threads and children.",
         )
+    if cpu >= _BUSY and not case.waiting:
+        return None  # a program that computes, as it should
     if cpu >= _BUSY:
         return Finding(
             "straggler",
@@ -254,9 +271,14 @@ def _is_stopped(one: RankCase) -> bool:
 
 
 def _holds_gil(one: RankCase) -> bool:
-    looks = [look for look in (one.first, one.second) if look is not None and look.own is not None]
-    held = [any(thread.owns_gil for thread in look.own.threads) for look in looks if look.own is not None]
-    return bool(held) and all(held) and (len(held) > 1 or "GIL" in one.flight.problem)
+    """Python code has the GIL too whenever it runs, but gives it to threads that ask for it."""
+    if not one.has_gil:
+        return False
+    last = one.second or one.first
+    if last.flight.entries or "GIL" in last.flight.problem:  # its thread has had the GIL, or has not
+        return not last.flight.entries
+    cpu = one.process.cpu if one.process is not None and one.process.cpu is not None else 1.0
+    return bool(one.native) if one.native is not None else one.second is not None and cpu < _IDLE
 
 
 def _gets_on(one: RankCase) -> bool:

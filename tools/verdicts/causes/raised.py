@@ -178,6 +178,8 @@ def _exception(case: RunCase, first: RankCase, mend: str) -> Finding:
     evidence = list(said(first))
     if first.failure is not None and first.failure.traceback:
         evidence = ["\n".join(first.failure.traceback.splitlines()[-6:])[:500]]
+    if first.unprinted:
+        evidence.append("not in its output: sys.excepthook is another one, or stderr is closed")
     if after and after[0].failure is not None:
         evidence.append(f"then {names([after[0]])}: {str(after[0].failure)[:100]}")
     certainty = 70 if first.failure is not None else 40

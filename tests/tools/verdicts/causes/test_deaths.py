@@ -12,6 +12,7 @@ from milkweed.runtime.records import Frame, ThreadStack
 from .building import case, cause, raised, rank, told
 
 MIB = 1 << 20
+
 LOST = raised("torch.distributed.DistBackendError: Connection closed by peer [127.0.0.1]:4711")
 
 
@@ -213,3 +214,13 @@ def test_the_mend_of_a_mesh_is_the_next_step() -> None:
     found = told(*run.ranks, mend=run.mend).cause
     assert found is not None
     assert found.next == "mend No module named 'tokens'"
+
+
+def test_all_that_somebody_killed_are_told() -> None:
+    killed = [rank(n, signal=signal.SIGKILL) for n in (0, 3)]
+    found = told(*killed, rank(1, code=0), rank(2, signal=signal.SIGKILL, oom_kills=1)).other
+    assert found is None
+    found = told(*killed, rank(1, code=0)).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("killed", (0, 3))
+    assert found.summary.startswith("Ranks 0,3 were killed")
