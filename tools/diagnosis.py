@@ -92,7 +92,7 @@ def _nothing(case: RunCase, diagnosis: Diagnosis) -> str:
             return _computing(case, busy)
         return "No progress was seen in the moment that it was looked at, and nothing that explains it."
     if case.state == "cancelled":
-        return f"It was cancelled{_why(case)}, and nothing is found to be wrong."
+        return f"It was cancelled{_why(case)}, and nothing is found to be wrong.{_ends(case)}"
     return f"It is {case.state}{_why(case)}; nothing that explains it was found.{_ends(case)}"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -56,6 +57,8 @@ from .runs import Runs
 from .stacks import Stacks
 
 __all__ = ["Evidence"]
+
+logger = logging.getLogger(__name__)
 
 _STACKS_SHARE = 0.8
 _WATCHED_S = 0.4
@@ -176,8 +179,13 @@ class _Search:
         )
 
     async def _in_time(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Whatever a run has done to what is read here, its host lives on, and the rest is told."""
         with anyio.move_on_after(self.timeout_s) as scope:
-            await work()
+            try:
+                await work()
+            except Exception:
+                logger.exception("%s of %s cannot be read", name, self.plan.run)
+                self.late.append(name)
         if scope.cancelled_caught:
             self.late.append(name)
 
@@ -240,7 +248,7 @@ class _Search:
             )
 
     def _read_metrics(self) -> None:
-        began = (self.directory / "plan.json").stat().st_mtime
+        began = self._began()
         for rank in self.ranks:
             label = f"rank-{rank}"
             output = read_output(
@@ -260,6 +268,13 @@ class _Search:
                 output=output.data,
             )
 
+    def _began(self) -> float:
+        """When the run was started; just now where the run has removed what tells it."""
+        try:
+            return (self.directory / "plan.json").stat().st_mtime
+        except OSError:
+            return time.time()
+
     def _process(self, rank: int) -> ProcessPlan:
         """What started a rank: itself, or its host's launcher."""
         return next((one for one in self.plan.processes if one.rank == rank), self.plan.processes[0])
@@ -267,7 +282,7 @@ class _Search:
     def _read_kernel(self) -> None:
         for rank in self.ranks:
             self.faults[rank] = read_faults(self.directory, f"rank-{rank}")
-        began = (self.directory / "plan.json").stat().st_mtime
+        began = self._began()
         self.memory = read_memory(next(iter(self.lives.values()), None))
         self.kernel = read_kernel_log(began - _BEFORE_S)
         ports = {one.env.get("MASTER_PORT", "") for one in self.plan.processes}

@@ -84,6 +84,19 @@ async def test_python_code_that_computes_is_not_said_to_hold_the_gil(
     assert over.finding == "It was cancelled, and nothing is found to be wrong."
 
 
+async def test_a_run_that_removes_its_own_directory_harms_no_other(
+    ask: Ask, mesh: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tidy.py").write_text(
+        "import os, shutil\nshutil.rmtree(os.environ['MILKWEED_RUN_DIR'])\nraise KeyError('label')\n"
+    )
+    run = await ask("run_on_mesh", mesh=mesh, command="python tidy.py")
+    assert (run.state, run.first_failure.exit) == ("failed", "exit 1")
+    assert any("output file was removed" in one for one in run.warnings)
+    assert "0: exit 1" in (await ask("diagnose_run", run=run.run)).finding
+    assert (await ask("run_on_mesh", mesh=mesh, command="true")).state == "succeeded"
+
+
 async def test_an_exception_that_is_not_printed_is_told(ask: Ask, mesh: str, tmp_path: Path) -> None:
     (tmp_path / "quiet.py").write_text(
         "import sys\nsys.excepthook = lambda *_: None\nraise KeyError('label')\n"
