@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..failures import exit_in_words
 from .case import RankCase, RunCase, names, numbers
 from .finding import Finding
-from .said import FATAL, alike, faults, place_of_failure, said, words_of
+from .said import FATAL, alike, faults, is_lost, place_of_failure, said, words_of
 
 __all__ = ["find_raised"]
 
@@ -168,6 +168,7 @@ def _exception(case: RunCase, first: RankCase, mend: str) -> Finding:
         and first.failure
         and one.failure.exception == first.failure.exception
         and one.failure.line == first.failure.line
+        and is_lost(one) == is_lost(first)
     ]
     after = [one for one in others if one not in same]
     who = names([first, *same]) if same else names([first])

@@ -216,6 +216,19 @@ def test_the_mend_of_a_mesh_is_the_next_step() -> None:
     assert found.next == "mend No module named 'tokens'"
 
 
+def test_a_failure_in_the_same_words_for_want_of_the_first_rank_is_no_cause() -> None:
+    def wrapped(why: str) -> str:
+        link = "\nThe above exception was the direct cause of the following exception:\n\n"
+        return f"{raised(why)}{link}{raised('TrainingError: stopped in step 15')}"
+
+    first = rank(1, code=1, text=wrapped("RuntimeError: sizes differ"), ended_at=10.0)
+    lost = rank(0, code=1, text=wrapped("RuntimeError: Connection closed by peer [127.0.0.1]:4711"))
+    found = told(lost, first).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("exception", (1,))
+    assert "rank 0 failed after it" in found.summary
+
+
 def test_all_that_somebody_killed_are_told() -> None:
     killed = [rank(n, signal=signal.SIGKILL) for n in (0, 3)]
     found = told(*killed, rank(1, code=0), rank(2, signal=signal.SIGKILL, oom_kills=1)).other
