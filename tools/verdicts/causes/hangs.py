@@ -102,7 +102,11 @@ def _elsewhere(case: RunCase) -> Iterator[Finding]:
     if not case.alive or is_moving(case):
         return
     waiting = case.waiting
-    odd = [one for one in case.looked_at if one.alive and one not in waiting and not _is_stopped(one)]
+    odd = [
+        one
+        for one in case.looked_at
+        if one.alive and one not in waiting and not _is_stopped(one) and not _waits_at_exit(one)
+    ]
     for one in odd[:2]:
         then = f"; {names(waiting)} wait for it in {waiting[0].collective}" if waiting else ""
         found = _what_holds(case, one, then)
@@ -231,20 +235,24 @@ def _timeouts(case: RunCase) -> Iterator[Finding]:
 
 
 def _left_children(case: RunCase) -> Iterator[Finding]:
-    for one in case.looked_at:
-        for frame in one.latest.frames:
-            for file, function, what in _AT_EXIT:
-                if frame.file.endswith(file) and frame.function == function and one.alive:
-                    children = _children(case, one.latest)
-                    yield Finding(
-                        "left_children",
-                        92,
-                        f"Rank {one.rank} has finished its script and waits for its {what} to end.",
-                        (one.rank,),
-                        children or (f"{one.process.children if one.process else 0} processes below it",),
-                        "End them in the script (terminate, close a queue, daemon=True), or cancel_run.",
-                    )
-                    return
+    over = [(one, what) for one in case.looked_at if one.alive and (what := _waits_at_exit(one))]
+    if over:
+        one, what = over[0]
+        ranks = [other for other, for_what in over if for_what == what]
+        below = f"{one.process.children if one.process else 0} processes below it"
+        found = _threads(case, one.latest) if what == "threads" else _children(case, one.latest)
+        several = len(ranks) > 1
+        yield Finding(
+            "left_children",
+            92,
+            f"{names(ranks).capitalize()} {'have' if several else 'has'} finished"
+            f" {'their' if several else 'its'} script and {'wait' if several else 'waits'} for"
+            f" {'their' if several else 'its'} {what} to end.",
+            numbers(ranks),
+            found or (below,),
+            "End them in the script (terminate, close a queue, daemon=True), or cancel_run.",
+        )
+        return
     for note in case.notes:
         yield Finding(
             "left_children",
@@ -255,6 +263,15 @@ def _left_children(case: RunCase) -> Iterator[Finding]:
             "They were ended; wait for children in the script if their work matters.",
         )
         return
+
+
+def _waits_at_exit(one: RankCase) -> str:
+    """For what a rank waits whose script is over; empty where it is not."""
+    for frame in one.latest.frames:
+        for file, function, what in _AT_EXIT:
+            if frame.file.endswith(file) and frame.function == function:
+                return what
+    return ""
 
 
 def ranks_in(note: str) -> tuple[int, ...]:

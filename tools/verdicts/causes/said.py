@@ -29,6 +29,7 @@ __all__ = [
 ]
 
 FATAL = "Fatal Python error"
+_FOLDED = re.compile(r"^\.\.\. \d+ library frames? to ")
 MB = 1024 * 1024
 
 
@@ -60,7 +61,11 @@ def place_of_failure(rank: RankCase) -> str:
 def faults(rank: RankCase) -> tuple[str, ...]:
     """Where the thread was that a signal ended, as faulthandler wrote it: to its file, or to the output."""
     if rank.failure is not None and rank.failure.exception == FATAL:
-        lines = [line.strip() for line in rank.failure.traceback.splitlines() if line.startswith("  ")]
+        lines = [
+            _FOLDED.sub("", line.strip())
+            for line in rank.failure.traceback.splitlines()
+            if line.startswith("  ")
+        ]
         return (
             (f"{rank.failure.message}: {lines[-1]}", *(f"called from {line}" for line in lines[-2:-4:-1]))
             if lines

@@ -237,3 +237,14 @@ def test_all_that_somebody_killed_are_told() -> None:
     assert found is not None
     assert (found.kind, found.ranks) == ("killed", (0, 3))
     assert found.summary.startswith("Ranks 0,3 were killed")
+
+
+def test_a_fault_in_a_library_is_named_by_its_place_alone() -> None:
+    text = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+        '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
+        '  File "/w/train.py", line 7 in poke\n'
+    )
+    found = told(rank(0, signal=signal.SIGSEGV, text=text)).cause
+    assert found is not None
+    assert "SIGSEGV in ctypes/__init__.py:519 string_at: native code" in found.summary

@@ -225,6 +225,17 @@ def test_a_script_that_is_over_and_waits_for_its_children() -> None:
     assert "its child 1000 at eval.py:3 forever" in found.evidence
 
 
+def test_scripts_that_are_over_and_wait_for_a_thread_are_told_with_it() -> None:
+    stack = ["/usr/lib/python3.11/threading.py:1590 _shutdown"]
+    waits = [rank(n, stack=stack, threads=[thread(["data.py:9 produce"], name="producer")]) for n in (0, 1)]
+    found = told(*waits, source=SOURCE)
+    assert found.other is None
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == ("left_children", (0, 1))
+    assert found.cause.summary == "Ranks 0-1 have finished their script and wait for their threads to end."
+    assert found.cause.evidence == ("its thread producer at data.py:9 produce",)
+
+
 def test_what_a_run_left_behind_is_told_where_there_is_nothing_worse() -> None:
     assert cause(rank(0, code=0), notes=("2 processes were ended",)) == ("left_children", ())
     failed = rank(0, code=1, text=raised("KeyError: 1"))
