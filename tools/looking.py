@@ -153,19 +153,16 @@ def _case(
         output = outputs.get(rank.rank)
         text = homes.text(text_of(output)) if output is not None else ""
         size = output.size if output is not None else 0
-        ranks.append(
-            _rank(
-                rank,
-                text,
-                at.spec.workspace,
-                _look(found.get(rank.rank), homes, size),
-                _look(again.get(rank.rank), homes, later.get(rank.rank, size))
-                if rank.rank in again
-                else None,
-                found.get(rank.rank),
-                _woke(found.get(rank.rank), again.get(rank.rank)),
-            )
+        one = _rank(
+            rank,
+            text,
+            at.spec.workspace,
+            _look(found.get(rank.rank), homes, size),
+            _look(again.get(rank.rank), homes, later.get(rank.rank, size)) if rank.rank in again else None,
+            found.get(rank.rank),
+            _woke(found.get(rank.rank), again.get(rank.rank)),
         )
+        ranks.append(replace(one, note=output.note if output is not None else ""))
     return RunCase(
         run=view.run,
         mesh=view.mesh,

@@ -66,7 +66,7 @@ class RankCase:
     `kept` where that was before it was ended, which leaves no second look. `woke`: how often its main thread
     did between the two, None where that is not known. `unprinted`: its output does not show the failure.
     `native`: of one that held the GIL, what native code it was in, innermost first; None where that was not
-    looked at."""
+    looked at. `note`: what is to be known of its output."""
 
     rank: int
     host: int
@@ -87,6 +87,7 @@ class RankCase:
     woke: int | None = None
     unprinted: bool = False
     native: tuple[Frame, ...] | None = None
+    note: str = ""
 
     @property
     def alive(self) -> bool:

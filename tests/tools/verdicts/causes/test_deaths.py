@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 
 from milkweed.runtime.evidence import Disk, Fault, HostEvidence, KernelLine, Listener, Memory
-from milkweed.runtime.records import Frame, ThreadStack
+from milkweed.runtime.records import Exit, Frame, ThreadStack
 
 from .building import case, cause, raised, rank, told
 
@@ -227,6 +228,16 @@ def test_a_failure_in_the_same_words_for_want_of_the_first_rank_is_no_cause() ->
     assert found is not None
     assert (found.kind, found.ranks) == ("exception", (1,))
     assert "rank 0 failed after it" in found.summary
+
+
+def test_a_disk_that_took_no_last_words_is_told() -> None:
+    full = rank(0, code=1, text="step 3\n", note="the disk of its output was full when it failed")
+    assert cause(full, rank(1, code=0)) == ("disk_full", (0,))
+    never = replace(rank(0, code=1), exit=Exit(error="disk_full: cannot write /x: No space left on device"))
+    found = told(never).cause
+    assert found is not None
+    assert found.kind == "disk_full"
+    assert found.evidence[0].startswith("rank 0 was never started: disk_full")
 
 
 def test_all_that_somebody_killed_are_told() -> None:
