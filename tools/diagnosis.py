@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from pydantic import BaseModel, ConfigDict, Field
 
 from ..runtime.mesh import format_ranks
 from ..runtime.records import RunState
 from .results import Result
-from .verdicts.causes import Diagnosis, Finding, RunCase
+from .verdicts.causes import Diagnosis, Finding, RankCase, RunCase
+from .verdicts.causes.case import names
+from .verdicts.causes.said import said
+from .verdicts.failures import exit_in_words
 from .words import clip
 
 __all__ = ["DiagnosisResult", "Possible", "describe"]
 
 _EVIDENCE = 4
 _EVIDENCE_OF_OTHER = 1
+_BUSY = 0.2
 
 
 class Possible(BaseModel):
@@ -50,7 +56,13 @@ def describe(case: RunCase, diagnosis: Diagnosis) -> DiagnosisResult:
     cause, other = diagnosis.cause, diagnosis.other
     notes = _notes(case)
     if cause is None:
-        return DiagnosisResult(run=case.run, state=case.state, finding=_nothing(case, diagnosis), notes=notes)
+        return DiagnosisResult(
+            run=case.run,
+            state=case.state,
+            finding=clip(_nothing(case, diagnosis), 300),
+            evidence=[clip(line, 280) for line in _last_words(case)],
+            notes=notes,
+        )
     return DiagnosisResult(
         run=case.run,
         state=case.state,
@@ -75,10 +87,40 @@ def _nothing(case: RunCase, diagnosis: Diagnosis) -> str:
     if diagnosis.progress:
         return f"It makes progress: within {case.moment_s:.1f} s its ranks went on. It is not hung."
     if case.alive:
+        busy = [one for one in case.alive if one.process is not None and (one.process.cpu or 0.0) >= _BUSY]
+        if busy:
+            return _computing(case, busy)
         return "No progress was seen in the moment that it was looked at, and nothing that explains it."
-    return (
-        f"It is {case.state}{': ' + case.reason if case.reason else ''}; nothing that explains it was found."
-    )
+    if case.state == "cancelled":
+        return f"It was cancelled{_why(case)}, and nothing is found to be wrong.{_ends(case)}"
+    return f"It is {case.state}{_why(case)}; nothing that explains it was found.{_ends(case)}"
+
+
+def _computing(case: RunCase, busy: Sequence[RankCase]) -> str:
+    place = case.place_of(busy[0])
+    where = f"rank {busy[0].rank} at {place}; " if place else ""
+    verb = "compute" if len(busy) > 1 else "computes"
+    who = names(busy).capitalize()
+    return f"{who} {verb}: {where}whether that gets on cannot be seen, as nothing is printed."
+
+
+def _why(case: RunCase) -> str:
+    return f": {case.reason}" if case.reason and case.reason != case.state else ""
+
+
+def _ends(case: RunCase) -> str:
+    """How those ended that failed by themselves, where nobody told why."""
+    ends: dict[str, list[int]] = {}
+    for one in case.ranks:
+        if one.failed and one.exit is not None:
+            ends.setdefault(exit_in_words(one.exit), []).append(one.rank)
+    told = [f"{format_ranks(ranks)}: {end}" for end, ranks in list(ends.items())[:3]]
+    return f" Ends of ranks: {'; '.join(told)}." if told else ""
+
+
+def _last_words(case: RunCase) -> tuple[str, ...]:
+    first = case.first_failure
+    return said(first) or (f"rank {first.rank} wrote nothing",) if first is not None else ()
 
 
 def _notes(case: RunCase) -> list[str]:

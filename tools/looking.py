@@ -7,18 +7,21 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import anyio
 
+from ..runtime.errors import MilkweedError
 from ..runtime.evidence import HostEvidence, RankEvidence
-from ..runtime.records import Exit, MeshView, OutputSlice, RankView, RunView
+from ..runtime.records import Exit, Frame, MeshView, OutputSlice, RankView, RunView
 from .homes import Homes
 from .mending import Mender
 from .outcome import tail_bytes
 from .reading import text_of
 from .verdicts.causes import Look, RankCase, RunCase
+from .verdicts.frames import is_native
 from .verdicts.tracebacks import PythonFailure, parse_failure
 
 if TYPE_CHECKING:
@@ -31,6 +34,7 @@ _AGAIN_S = 2.5
 # Between two looks: shorter, and a step of a healthy run may lie outside.
 _MOMENT_S = 1.0
 _MOST_AGAIN = 16
+_MOST_NATIVE = 2
 _EVENTS = 200
 _NOT_RAISED = (signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE, signal.SIGABRT, signal.SIGKILL)
 _RENDEZVOUS = "torch/distributed/rendezvous.py"
@@ -73,7 +77,37 @@ async def look_at(mesh: Mesh, view: RunView, at: MeshView) -> RunCase:
         view = await mesh.run(view.run)
     ends = [one.event for one in await mesh.events(_EVENTS) if one.event.run == view.run]
     notes = tuple(event.detail for event in ends if event.kind == "run_ended" and event.detail)
-    return _case(view, at, first, second, slices, later, moment, notes)
+    return await _with_native(mesh, _case(view, at, first, second, slices, later, moment, notes))
+
+
+async def _with_native(mesh: Mesh, case: RunCase) -> RunCase:
+    """Tells native code that keeps the GIL from Python code that runs: a dear look, so of few ranks."""
+    unclear = [
+        one
+        for one in case.alive
+        if one.has_gil and one.second is not None and not one.flight.entries and not one.flight.problem
+    ][:_MOST_NATIVE]
+    native: dict[int, tuple[Frame, ...] | None] = {}
+    for one in unclear:
+        native[one.rank] = await _native_frames(mesh, case.run, one.rank)
+        # Python code calls native code too, for moments.
+        native[one.rank] = native[one.rank] and await _native_frames(mesh, case.run, one.rank)
+    return replace(
+        case, ranks=tuple(replace(one, native=native.get(one.rank, one.native)) for one in case.ranks)
+    )
+
+
+async def _native_frames(mesh: Mesh, run: str, rank: int) -> tuple[Frame, ...] | None:
+    """The native code that has the GIL of a rank, empty where Python code has it; None: it cannot be seen."""
+    try:
+        stacks = await mesh.stacks(run, ranks=(rank,), native=True, timeout_s=_AGAIN_S)
+    except MilkweedError:
+        return None
+    own = next((one for one in stacks if one.child_of is None), None)
+    if own is None or own.source != "py-spy" or not own.threads:
+        return None
+    holder = next((one for one in own.threads if one.owns_gil), None)
+    return tuple(takewhile(lambda frame: is_native(frame.file), holder.frames)) if holder is not None else ()
 
 
 async def _output(
@@ -119,19 +153,16 @@ def _case(
         output = outputs.get(rank.rank)
         text = homes.text(text_of(output)) if output is not None else ""
         size = output.size if output is not None else 0
-        ranks.append(
-            _rank(
-                rank,
-                text,
-                at.spec.workspace,
-                _look(found.get(rank.rank), homes, size),
-                _look(again.get(rank.rank), homes, later.get(rank.rank, size))
-                if rank.rank in again
-                else None,
-                found.get(rank.rank),
-                _woke(found.get(rank.rank), again.get(rank.rank)),
-            )
+        one = _rank(
+            rank,
+            text,
+            at.spec.workspace,
+            _look(found.get(rank.rank), homes, size),
+            _look(again.get(rank.rank), homes, later.get(rank.rank, size)) if rank.rank in again else None,
+            found.get(rank.rank),
+            _woke(found.get(rank.rank), again.get(rank.rank)),
         )
+        ranks.append(replace(one, note=output.note if output is not None else ""))
     return RunCase(
         run=view.run,
         mesh=view.mesh,
@@ -178,6 +209,10 @@ def _rank(
     woke: int | None,
 ) -> RankCase:
     failed = rank.exit is not None and not rank.exit.ok and rank.exit.ended_by is None
+    failure = _failure(rank.exit, text, workspace) if failed and rank.exit is not None else None
+    unprinted = None
+    if failed and failure is None and evidence is not None and rank.exit is not None:
+        unprinted = _failure(rank.exit, evidence.raised, workspace)
     case = RankCase(
         rank.rank,
         rank.host,
@@ -186,9 +221,10 @@ def _rank(
         rank.started_at,
         rank.ended_at,
         text,
-        _failure(rank.exit, text, workspace) if failed and rank.exit is not None else None,
+        failure or unprinted,
         first,
         second,
+        unprinted=unprinted is not None,
     )
     if evidence is None:
         return case

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Sequence
 
+from ..runtime.names import printable
 from ..runtime.porting import Applied, Skipped, Sources, Translated, Translation
 from .verdicts.rocm_scan import ADVICE, PACKAGES, Left
 from .words import clip, counted
@@ -28,7 +29,11 @@ def full_diff(changed: Sequence[Translated]) -> str:
         if one.is_there:
             continue
         lines = difflib.unified_diff(
-            _lines(one.before), _lines(one.after), f"a/{one.path}", f"b/{one.target}", n=1
+            _lines(one.before),
+            _lines(one.after),
+            f"a/{printable(one.path)}",
+            f"b/{printable(one.target)}",
+            n=1,
         )
         parts.append("".join(lines))
     return "".join(parts)
@@ -62,7 +67,7 @@ def describe_port(
     before = len(result.changed) - len(new)
     there = f" ({before} there already)" if before else ""
     translated = f"{counted(len(result.changed), 'file')} of {counted(count, 'source')} translated{there}"
-    parts = [f"{folder} ({state}): {translated}, {things}."]
+    parts = [f"{printable(folder)} ({state}): {translated}, {things}."]
     if not count and not left:
         parts.append("There is no C++ or CUDA in it: a program of torch alone runs on ROCm as it is.")
     if applied is not None:
@@ -112,6 +117,7 @@ def _left_with(left: Sequence[Left], places: int) -> list[str]:
 
 
 def _short(path: str) -> str:
+    path = printable(path)
     return path if len(path) <= _PATH else f"...{path[3 - _PATH :]}"
 
 

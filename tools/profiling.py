@@ -6,6 +6,8 @@ import json
 import time
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -86,27 +88,52 @@ def _read_traces(
 
 def _write(case: ProfileCase, profiles: Sequence[RankProfile], directory: Path, mesh: str) -> list[str]:
     """The files, as lines of the answer; where the disk is full, that."""
-    stem = f"{case.run}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    traces = {one.rank: one.torch.trace for one in profiles if one.torch is not None and one.torch.trace}
+    sampled = any(rank.stacks or rank.children for rank in case.ranks)
     told: list[str] = []
+    if not sampled and not traces:
+        return told
+    stem = ""
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if any(rank.stacks or rank.children for rank in case.ranks):
+        stem = _claim(case.run, directory)
+        if sampled:
             graph, scope = f"{stem}.svg", f"{stem}.speedscope.json"
             _write_stacks(case, directory / graph, directory / scope)
             told += [
                 f"{graph} (flame graph, any browser)",
                 f"{scope} (each rank, https://www.speedscope.app)",
             ]
-        traces = {one.rank: one.torch.trace for one in profiles if one.torch is not None and one.torch.trace}
         for rank, trace in traces.items():
             (directory / f"{stem}.rank-{rank}.trace.json.gz").write_bytes(trace)
         if traces:
             which = str(min(traces)) if len(traces) == 1 else "*"
             told.append(f"{stem}.rank-{which}.trace.json.gz (torch, https://ui.perfetto.dev)")
     except OSError as error:
+        for part in directory.glob(f"{stem}.*") if stem else ():
+            part.unlink(missing_ok=True)
         return [f"its files cannot be written to {directory}: {error.strerror}"]
-    where = f"files in {directory}, and resources (profile://{mesh}/FILE):"
-    return [where, *(f"  {one}" for one in told)] if told else []
+    finally:
+        if stem:
+            (directory / f".{stem}.claim").unlink(missing_ok=True)
+    return [
+        f"files in {directory}, and resources (profile://{mesh}/FILE):",
+        *(f"  {one}" for one in told),
+    ]
+
+
+def _claim(run: str, directory: Path) -> str:
+    """A name for files that no other profile has, nor one that ends in the same second."""
+    stem = f"{run}-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}"
+    for number in count(1):
+        name = stem if number == 1 else f"{stem}-{number}"
+        with suppress(FileExistsError):
+            claim = directory / f".{name}.claim"
+            claim.touch(mode=0o600, exist_ok=False)
+            if not list(directory.glob(f"{name}.*")):
+                return name
+            claim.unlink()
+    raise AssertionError("there is always a next number")
 
 
 def _write_stacks(case: ProfileCase, graph: Path, scope: Path) -> None:

@@ -113,7 +113,10 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class RankEvidence:
-    """`stacks` are the rank's and its children's: of now, or of when it was about to be ended (`kept`)."""
+    """`stacks` are the rank's and its children's: of now, or of when it was about to be ended (`kept`).
+
+    `raised`: the exception that ended it, as Python prints it.
+    """
 
     rank: int
     process: ProcessFacts | None = None
@@ -124,6 +127,7 @@ class RankEvidence:
     metrics: RankMetrics | None = None
     group: Group | None = None
     kept: bool = False
+    raised: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,13 @@ __all__ = [
     "read_group",
     "read_kept",
     "read_modules",
+    "read_raised",
     "read_surroundings",
 ]
 
 _FATAL = re.compile(r"^Fatal Python error: (.*)$", re.MULTILINE)
 _MOST_BYTES = 1024 * 1024
+_MOST_RAISED = 64 * 1024
 _SAVED = "evidence.json"
 
 
@@ -59,6 +61,16 @@ def read_modules(run_directory: Path, label: str) -> dict[str, tuple[str, str]]:
         except (OSError, ValueError, TypeError, AttributeError):
             continue
     return {}
+
+
+def read_raised(run_directory: Path, label: str, pid: int | None) -> str:
+    """What ended a rank's own process, as Python prints an exception, whether it was printed or not."""
+    try:
+        path = min(run_directory.glob(f"{label}.raised.{pid or '*'}"))
+        with path.open("rb") as file:
+            return file.read(_MOST_RAISED).decode("utf-8", "replace")
+    except (OSError, ValueError):
+        return ""
 
 
 def read_group(run_directory: Path, label: str) -> Group | None:

@@ -304,6 +304,9 @@ def read_from_disk(
 
     found = []
     for rank in ranks:
+        if rank.started_at is None and not any(one.is_dir() for one in paths.output_places(run, rank.host)):
+            found.append(OutputSlice(rank.rank, 0, b"", 0, 0, ended=True))  # it has never had a directory
+            continue
         place = _place(paths, run, rank.host)
         piece = read(place, rank)
         if place != (moved := _place(paths, run, rank.host)):  # by a release, meanwhile

@@ -34,7 +34,8 @@ class RankProfile:
     """What py-spy saw of a rank and the processes below it.
 
     `folded` is its text (`parse_folded` reads it), `pid` the process that it began with. `error`: why there
-    is none, `note` what is to be known of the one that is there. `seconds` and `rate` are what was asked for.
+    is none, `note` what is to be known of the one that is there. `seconds` and `rate` are what was asked for;
+    of a rank that ended meanwhile, how long it was there.
     """
 
     rank: int

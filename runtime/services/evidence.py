@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -40,7 +41,14 @@ from ..evidence.records import (
     ProcessFacts,
     RankEvidence,
 )
-from ..evidence.remains import kept_evidence, read_faults, read_group, read_modules, read_surroundings
+from ..evidence.remains import (
+    kept_evidence,
+    read_faults,
+    read_group,
+    read_modules,
+    read_raised,
+    read_surroundings,
+)
 from ..metrics.reading import read_rank_metrics
 from ..metrics.series import RankMetrics
 from ..output import read_output
@@ -52,9 +60,14 @@ from .stacks import Stacks
 
 __all__ = ["Evidence"]
 
+logger = logging.getLogger(__name__)
+
 _STACKS_SHARE = 0.8
 _DEVICES_SHARE = 0.8
 _WATCHED_S = 0.4
+_STOPPED = ("T", "t")
+_STOPPED_LOOKS = 8
+_STOPPED_LOOK_S = 0.02
 _FLIGHT_S = 1.0
 _KEEP_S = 2.5
 _SETTLE_S = 1.5
@@ -185,8 +198,13 @@ class _Search:
         )
 
     async def _in_time(self, name: str, work: Callable[[], Awaitable[None]]) -> None:
+        """Whatever a run has done to what is read here, its host lives on, and the rest is told."""
         with anyio.move_on_after(self.timeout_s) as scope:
-            await work()
+            try:
+                await work()
+            except Exception:
+                logger.exception("%s of %s cannot be read", name, self.plan.run)
+                self.late.append(name)
         if scope.cancelled_caught:
             self.late.append(name)
 
@@ -219,6 +237,18 @@ class _Search:
             cpu = max(0.0, cpu_seconds(pid) - before[rank]) / took
             if (facts := read_process_facts(pid, round(cpu, 2))) is not None:
                 self.facts[rank] = facts
+        await self._watch_stopped()
+
+    async def _watch_stopped(self) -> None:
+        """Who reads a stack stops its process too, for a moment: one that lasts is meant."""
+        for _ in range(_STOPPED_LOOKS):
+            stopped = [rank for rank, facts in self.facts.items() if facts.os_state in _STOPPED]
+            if not stopped:
+                return
+            await anyio.sleep(_STOPPED_LOOK_S)
+            for rank in stopped:
+                if (facts := read_process_facts(self.lives[rank])) is not None:
+                    self.facts[rank] = replace(self.facts[rank], os_state=facts.os_state)
 
     def _read_environments(self) -> None:
         known: dict[tuple[object, ...], Fingerprint] = {}
@@ -240,7 +270,7 @@ class _Search:
             )
 
     def _read_metrics(self) -> None:
-        began = (self.directory / "plan.json").stat().st_mtime
+        began = self._began()
         for rank in self.ranks:
             label = f"rank-{rank}"
             output = read_output(
@@ -260,6 +290,13 @@ class _Search:
                 output=output.data,
             )
 
+    def _began(self) -> float:
+        """When the run was started; just now where the run has removed what tells it."""
+        try:
+            return (self.directory / "plan.json").stat().st_mtime
+        except OSError:
+            return time.time()
+
     def _process(self, rank: int) -> ProcessPlan:
         """What started a rank: itself, or its host's launcher."""
         return next((one for one in self.plan.processes if one.rank == rank), self.plan.processes[0])
@@ -267,7 +304,7 @@ class _Search:
     def _read_kernel(self) -> None:
         for rank in self.ranks:
             self.faults[rank] = read_faults(self.directory, f"rank-{rank}")
-        began = (self.directory / "plan.json").stat().st_mtime
+        began = self._began()
         self.memory = read_memory(next(iter(self.lives.values()), None))
         self.kernel = read_kernel_log(began - _BEFORE_S)
         ports = {one.env.get("MASTER_PORT", "") for one in self.plan.processes}
@@ -292,6 +329,7 @@ class _Search:
             fingerprint=self.prints.get(rank, Fingerprint()),
             metrics=self.metrics.get(rank),
             group=read_group(self.directory, f"rank-{rank}"),
+            raised=read_raised(self.directory, f"rank-{rank}", self.pids.get(rank)),
         )
         if before is None or rank in self.lives:
             return found

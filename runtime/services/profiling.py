@@ -84,10 +84,16 @@ class Profiling(Actor):
             return replace(base, error=_ENDED)
         if state in ("T", "t"):
             return replace(base, error="it is stopped (SIGSTOP), so it spends no time")
+        started = time.monotonic()
         sampled, traced = [base], list[TorchProfile]()
 
         async def sample() -> None:
             sampled.append(await self._sample(base, request))
+            if not sampled[-1].error and _state_of(target) is None:
+                lived = min(request.seconds, time.monotonic() - started)
+                sampled[-1] = replace(
+                    sampled[-1], seconds=lived, note=_join(_ENDED_MEANWHILE, sampled[-1].note)
+                )
 
         async def trace() -> None:
             directory = self._context.run_directory(run)
@@ -98,10 +104,7 @@ class Profiling(Actor):
             tasks.start_soon(sample)
             if request.torch:
                 tasks.start_soon(trace)
-        found = sampled[-1]
-        if not found.error and _state_of(target) is None:
-            found = replace(found, note=_join(_ENDED_MEANWHILE, found.note))
-        return replace(found, torch=traced[0] if traced else None)
+        return replace(sampled[-1], torch=traced[0] if traced else None)
 
     async def _sample(self, base: RankProfile, request: ProfileRequest) -> RankProfile:
         if self._py_spy is None:

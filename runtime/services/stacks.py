@@ -30,6 +30,9 @@ __all__ = ["RunProcesses", "Stacks", "find_pyspy", "ptrace_mend", "pyspy_environ
 _PYSPY_SHARE = 0.6
 _MAX_OUTPUT = 16 * 1024 * 1024
 _POLL_S = 0.01
+_TRIES = 3
+_STOPPED = ("T", "t")
+_STOPPED_LOOKS = 8
 _SETTLED_S = 0.06
 _MAX_STACK_BYTES = 1024 * 1024
 _NONE: Mapping[int, Any] = MappingProxyType({})
@@ -156,7 +159,7 @@ class Stacks(Actor):
         return tuple(results)
 
     async def _dump_one(self, target: Target, plan: _Plan) -> ProcessStacks:
-        process = ptree.read_process(target.process.pid)
+        process = await _read_settled(target.process.pid)
         if process is None or process.start_time != target.process.start_time or not process.alive:
             return _result(self._context.host, target, error="the process has ended")
         target = replace(target, process=process)
@@ -173,10 +176,12 @@ class Stacks(Actor):
         self, binary: str, base: ProcessStacks, plan: _Plan
     ) -> tuple[ProcessStacks | None, str]:
         """The dump, or None and why it is worth asking the process itself."""
-        stopped = base.os_state in ("T", "t")
+        stopped = base.os_state in _STOPPED
         command = pyspy_command(binary, base.pid, native=plan.native, locals=plan.locals, stopped=stopped)
-        text = ""
-        for _ in range(2):
+        text, problem = "", "other"
+        for attempt in range(_TRIES):
+            if attempt:
+                await anyio.sleep(attempt * _POLL_S)
             try:
                 done = await self._context.children.run(
                     command, timeout_s=plan.pyspy_s(), env=pyspy_environment(), max_output=_MAX_OUTPUT
@@ -190,13 +195,15 @@ class Stacks(Actor):
             except (OSError, ValueError) as error:
                 return None, f"py-spy failed: {error}"
             problem, text = explain_failure(done.stderr.decode("utf-8", "replace"))
-            if problem == "denied":
-                return None, f"ptrace denied; mend: {ptrace_mend(base.pid)}"
             if problem == "gone" or ptree.read_process(base.pid) is None:
                 return replace(base, error="the process ended while it was dumped"), ""
             if problem == "not_python":
+                if hook_protocol.can_dump(base.pid):  # py-spy says so of a stack of more than 4,096 frames
+                    return None, "py-spy cannot read it: is its stack very deep?"
                 return replace(base, error=f"not a Python process: {base.command[:80]}"), ""
-            # Anything else may be a stack that changed while it was read: once more.
+            # Once more: the stack may have changed meanwhile, or another look at it have been under way.
+        if problem == "denied":
+            return None, f"ptrace denied; mend: {ptrace_mend(base.pid)}"
         return None, f"py-spy failed: {text}"
 
 
@@ -213,6 +220,17 @@ class _Plan:
 
     def pyspy_s(self) -> float:
         return max(0.05, self.left_s() - (1 - _PYSPY_SHARE) * self.timeout_s)
+
+
+async def _read_settled(pid: int) -> ptree.Process | None:
+    """Not as it is in the moment that another look stops it for."""
+    process = ptree.read_process(pid)
+    for _ in range(_STOPPED_LOOKS):
+        if process is None or process.state not in _STOPPED:
+            break
+        await anyio.sleep(_POLL_S)
+        process = ptree.read_process(pid)
+    return process
 
 
 async def _find_targets(processes: tuple[tuple[int, int], ...], timeout_s: float) -> tuple[Target, ...]:
@@ -233,7 +251,7 @@ async def _ask_inside(base: ProcessStacks, process: ptree.Process, plan: _Plan, 
     file = hook_protocol.find_stack_file(plan.run_directory, process.pid)
     if file is None or not hook_protocol.can_dump(process.pid):
         return replace(base, error=f"{reason}; and it has no hook to dump itself")
-    if process.state in ("T", "t"):
+    if process.state in _STOPPED:
         return replace(base, error=f"{reason}; and it is stopped, so it cannot dump itself")
     start = file.stat().st_size
     if not ptree.send_signal(process, hook_protocol.DUMP_SIGNAL):

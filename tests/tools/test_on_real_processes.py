@@ -66,6 +66,56 @@ async def test_a_signal_at_death_tells_where_python_was(ask: Ask, mesh: str, tmp
     assert "poke" in result.first_failure.traceback
 
 
+async def test_python_code_that_computes_is_not_said_to_hold_the_gil(
+    ask: Ask, mesh: str, tmp_path: Path
+) -> None:
+    (tmp_path / "loop.py").write_text("print('ready', flush=True)\nwhile True: pass\n")
+    (tmp_path / "match.py").write_text(
+        "import re\nprint('ready', flush=True)\nre.match('(a+)+$', 'a' * 60 + 'b')\n"
+    )
+    for script, cause in (("loop.py", ""), ("match.py", "gil_held")):
+        started = await ask("run_on_mesh", mesh=mesh, command=f"python {script}", wait_s=0)
+        assert (await ask("wait_for_run", run=started.run, pattern="ready")).matched
+        told = await ask("diagnose_run", run=started.run)
+        assert told.cause == cause, told
+        await ask("cancel_run", run=started.run)
+    assert "in sre_" in told.evidence[-1]
+    over = await ask("diagnose_run", run=started.run)
+    assert over.finding == "It was cancelled, and nothing is found to be wrong."
+
+
+async def test_a_run_that_removes_its_own_directory_harms_no_other(
+    ask: Ask, mesh: str, tmp_path: Path
+) -> None:
+    (tmp_path / "tidy.py").write_text(
+        "import os, shutil\nshutil.rmtree(os.environ['MILKWEED_RUN_DIR'])\nraise KeyError('label')\n"
+    )
+    run = await ask("run_on_mesh", mesh=mesh, command="python tidy.py")
+    assert (run.state, run.first_failure.exit) == ("failed", "exit 1")
+    assert any("output file was removed" in one for one in run.warnings)
+    assert "0: exit 1" in (await ask("diagnose_run", run=run.run)).finding
+    assert (await ask("run_on_mesh", mesh=mesh, command="true")).state == "succeeded"
+
+
+async def test_an_exception_that_is_not_printed_is_told(ask: Ask, mesh: str, tmp_path: Path) -> None:
+    (tmp_path / "quiet.py").write_text(
+        "import sys\nsys.excepthook = lambda *_: None\nraise KeyError('label')\n"
+    )
+    run = await ask("run_on_mesh", mesh=mesh, command="python quiet.py")
+    told = await ask("diagnose_run", run=run.run)
+    assert (told.cause, told.ranks) == ("exception", "0")
+    assert "KeyError: 'label' at quiet.py:3" in told.finding
+    assert told.evidence[-1].startswith("not in its output")
+
+
+async def test_a_rank_that_says_nothing_is_told_with_its_exit(ask: Ask, mesh: str, tmp_path: Path) -> None:
+    run = await ask("run_on_mesh", mesh=mesh, command="python -c 'import os; os._exit(3)'")
+    told = await ask("diagnose_run", run=run.run)
+    assert told.cause == ""
+    assert "0: exit 3" in told.finding
+    assert told.evidence == ["rank 0 wrote nothing"]
+
+
 async def test_two_runs_that_start_at_once_do_not_meet(ask: Ask, mesh: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "between")
     answers: list[Any] = []

@@ -83,6 +83,16 @@ async def test_a_long_diff_is_kept_in_a_file(folder: Path) -> None:
     assert kept.read_text().count("+++ b/") == 41
 
 
+async def test_a_name_that_is_no_text_is_shown_with_escapes(folder: Path) -> None:
+    for at in range(40):
+        (folder / f"k{at}\udcff.cu").write_text(KERNEL)
+    said = await port(folder)
+    assert len(said.encode()) < 8192
+    assert r"k0\xff.cu:6: cuMemGetHandleForAddressRange" in said
+    kept = Path(said.rpartition("all of it: ")[2].partition("]")[0])
+    assert r"--- a/k0\xff.cu" in kept.read_text()
+
+
 def test_the_toolset_is_served_only_where_it_is_asked_for() -> None:
     assert "port_to_rocm" not in {tool.name for tool in Registry.load().tools}
     with pytest.raises(InvalidArgument, match="--read-only"):

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -88,6 +89,18 @@ async def test_its_files_can_be_opened(ask: Ask, run: str, mesh: FakeMesh) -> No
     names = [one["name"] for one in json.loads(scope.read_text())["profiles"]]
     assert names == ["all ranks", "rank 0", "rank 1", "rank 2", "rank 3"]
     assert directory.stat().st_mode & 0o077 == 0
+
+
+async def test_profiles_that_end_in_the_same_second_have_files_of_their_own(
+    ask: Ask, run: str, mesh: FakeMesh
+) -> None:
+    async with anyio.create_task_group() as tasks:
+        for _ in range(3):
+            tasks.start_soon(partial(ask, "profile_run", run=run))
+    names = {path.name for path in (mesh.kept / "profiles").iterdir()}
+    assert len([name for name in names if name.endswith(".svg")]) == 3
+    assert len([name for name in names if name.endswith(".speedscope.json")]) == 3
+    assert len(names) == 6
 
 
 async def test_ranks_without_a_profile_are_told_and_the_others_stand(

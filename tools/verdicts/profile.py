@@ -145,9 +145,14 @@ def hot_libraries(stacks: Sequence[FoldedStack]) -> tuple[tuple[Function, float]
 def group_ranks(ranks: Sequence[RankSamples]) -> tuple[tuple[RankSamples, ...], ...]:
     """Ranks that spend their time alike, the smallest group first: of the odd ones one wants to know."""
     groups: list[list[RankSamples]] = []
-    shares: list[tuple[int, Mapping[Function, float]]] = []  # of the first in each group
-    for rank in ranks:
-        mine = (rank.samples, _shares(rank.stacks))
+    shares: list[tuple[float, Mapping[Function, float]]] = []  # of the first in each group
+    longest = max((rank.possible for rank in ranks), default=0)
+    brief = [rank for rank in ranks if rank.possible < min(longest, _TOO_FEW)]
+    for rank in sorted(ranks, key=lambda rank: rank in brief):
+        if rank in brief and groups:  # it ended, and tells too little to differ
+            groups[0].append(rank)
+            continue
+        mine = (rank.samples * (longest / rank.possible if rank.possible else 1.0), _shares(rank.stacks))
         for at, first in enumerate(shares):
             if _alike(mine, first):
                 groups[at].append(rank)
@@ -183,7 +188,10 @@ def _busy(ranks: Sequence[RankSamples]) -> float:
     return sum(rank.samples for rank in ranks) / max(1, sum(rank.possible for rank in ranks))
 
 
-def _alike(one: tuple[int, Mapping[Function, float]], other: tuple[int, Mapping[Function, float]]) -> bool:
+def _alike(
+    one: tuple[float, Mapping[Function, float]], other: tuple[float, Mapping[Function, float]]
+) -> bool:
+    """Of samples in the same time."""
     fewer, more = sorted((one[0], other[0]))
     if fewer < _TOO_FEW or fewer < _FEW * more:
         return more < _TOO_FEW or fewer >= _FEW * more

@@ -49,7 +49,7 @@ def _tell_surroundings() -> None:
         os.close(fd)
 
 
-def _tell_modules_at_exit() -> None:
+def _tell_exception_at_exit() -> None:
     """`last_type` is set by an exception that ends the program, whoever prints it."""
     import atexit
 
@@ -58,10 +58,12 @@ def _tell_modules_at_exit() -> None:
     def tell() -> None:
         if hasattr(sys, "last_type") and os.getpid() == me:
             try:
-                name = "%s.modules.%d" % (_label(), me)  # noqa: UP031
-                _load("milkweed_modules").write(os.path.join(os.environ["MILKWEED_RUN_DIR"], name))
+                modules = _load("milkweed_modules")
+                path = os.path.join(os.environ["MILKWEED_RUN_DIR"], _label() + ".%s." + str(me))
             except Exception:
                 return
+            _quietly(lambda: modules.write_raised(path % "raised"))
+            _quietly(lambda: modules.write(path % "modules"))
 
     atexit.register(tell)
 
@@ -192,7 +194,7 @@ def _enter_run() -> None:
         os.register_at_fork(after_in_child=_register_quietly)
         _quietly(_tell_faults)
         _quietly(_tell_surroundings)
-        _quietly(_tell_modules_at_exit)
+        _quietly(_tell_exception_at_exit)
         _watch_collectives()
     if "MILKWEED_BYTECODE" in os.environ:
         _quietly(_move_bytecode)

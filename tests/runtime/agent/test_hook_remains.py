@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from milkweed.runtime.agent.hook_protocol import HOOK_DIRECTORY, hook_environment
-from milkweed.runtime.evidence.remains import read_faults, read_modules, read_surroundings
+from milkweed.runtime.evidence.remains import read_faults, read_modules, read_raised, read_surroundings
 
 
 def run(directory: Path, code: str, *options: str, **more: str) -> subprocess.CompletedProcess[str]:
@@ -112,7 +112,7 @@ LOUD_HOOK = "import sys; sys.excepthook = lambda kind, *given: print('mine', kin
         pytest.param("import sys; sys.stderr = None\n", "", "", id="no stderr"),
     ],
 )
-def test_modules_are_told_of_a_rank_that_an_exception_ended(
+def test_the_exception_that_ended_a_rank_is_told_with_its_modules(
     tmp_path: Path, before: str, out: str, error: str
 ) -> None:
     done = run(tmp_path, before + RAISES)
@@ -121,6 +121,7 @@ def test_modules_are_told_of_a_rank_that_an_exception_ended(
     assert done.stderr.endswith(error)
     assert without_addresses(done.stderr) == without_addresses(plainly(before + RAISES).stderr)
     assert read_modules(tmp_path, "rank-3")["pytest"][0] == pytest.__version__
+    assert read_raised(tmp_path, "rank-3", None).endswith("KeyError: 'label'\n")
 
 
 @pytest.mark.parametrize(
@@ -129,6 +130,7 @@ def test_modules_are_told_of_a_rank_that_an_exception_ended(
 def test_a_rank_that_no_exception_ended_tells_no_modules(tmp_path: Path, code: str) -> None:
     assert run(tmp_path, code).stderr == ""
     assert read_modules(tmp_path, "rank-3") == {}
+    assert read_raised(tmp_path, "rank-3", None) == ""
 
 
 def test_stderr_that_is_closed_changes_nothing_about_a_fault(tmp_path: Path) -> None:

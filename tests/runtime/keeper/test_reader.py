@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from milkweed.runtime.codec import to_json
+from milkweed.runtime.errors import NotFound
 from milkweed.runtime.evidence import HostEvidence
 from milkweed.runtime.keeper.reader import read_evidence_from_disk, read_from_disk
 from milkweed.runtime.paths import MeshPaths
@@ -28,3 +29,11 @@ def test_what_a_run_left_is_read_wherever_it_is(tmp_path: Path, place: int) -> N
     kept, none = read_evidence_from_disk(paths, "run-1", [0, 1])
     assert kept.error == "kept"
     assert none.error == "nothing was kept of it on this host"
+
+
+def test_a_rank_that_was_never_started_has_an_empty_output(tmp_path: Path) -> None:
+    paths = MeshPaths(tmp_path / "state", tmp_path / "r", tmp_path / "data")
+    (piece,) = read_from_disk(paths, "run-1", [RankView(0, 0, ended_at=1.0)], {}, None, 100)
+    assert (piece.data, piece.ended) == (b"", True)
+    with pytest.raises(NotFound):
+        read_from_disk(paths, "run-1", [RankView(0, 0, started_at=1.0, ended_at=2.0)], {}, None, 100)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import struct
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,22 @@ def test_a_file_that_is_being_written_is_read_up_to_where_it_is_cut() -> None:
 def test_the_end_of_a_file_is_read_alone_from_its_first_whole_record() -> None:
     data = b"".join(event(step, simple("loss", 0.5)) for step in range(9))
     assert [step for step, _ in read(data[10:])] == list(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "junk", [bytes(1 << 20), (b"\x05" + bytes(7)) * (1 << 17), b"\x18\0\0"], ids=["zeros", "lengths", "cut"]
+)
+def test_a_file_of_another_kind_costs_few_checksums(junk: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    checksum = tensorboard._masked_crc
+    monkeypatch.setattr(tensorboard, "_masked_crc", lambda data: asked.append(1) or checksum(data))
+    assert list(parse_events(junk)) == []
+    assert len(asked) <= tensorboard._MOST_MISSES
+
+
+def test_records_behind_zeros_are_found() -> None:
+    data = event(1, simple("loss", 0.5))
+    assert [point.step for point in parse_events(bytes(4096) + data + bytes(100) + data)] == [1, 1]
 
 
 @given(st.binary(max_size=400), st.integers(0, 400))

@@ -322,6 +322,43 @@ async def test_a_rank_that_keeps_the_gil_to_itself_is_dumped_and_told(host: Host
     assert stack.threads[0].owns_gil
 
 
+async def test_a_stack_too_deep_for_pyspy_is_told_by_the_rank_itself(host: Host) -> None:
+    await host.start_hooked(
+        """
+        import sys, time
+        def descend(left):
+            if left:
+                descend(left - 1)
+            print("ready", flush=True)
+            time.sleep(1000)
+        sys.setrecursionlimit(20_000)
+        descend(10_000)
+        """
+    )
+
+    (stack,) = await host.dump()
+
+    assert (stack.error, stack.source) == ("", "in-process")
+    assert functions(stack)[:2] == ["descend", "descend"]
+    assert "very deep" in stack.note
+
+
+async def test_a_look_that_finds_another_one_at_work_waits_for_it(tmp_path: Path) -> None:
+    busy = tmp_path / "py-spy"
+    busy.write_text(
+        f"#!/bin/sh\nmkdir {tmp_path}/once && echo Error: Permission Denied >&2 && exit 1\n"
+        f'exec {find_pyspy()} "$@"\n'
+    )
+    busy.chmod(0o755)
+    async with open_children(subreaper=False) as children:
+        host = Host(tmp_path / "host", children, py_spy=str(busy))
+        await host.start_hooked(HUNG)
+        (stack,) = await host.dump()
+
+    assert (stack.source, stack.note) == ("py-spy", "")
+    assert functions(stack) == ["train", "<module>"]
+
+
 async def test_parsers_know_what_is_not_theirs() -> None:
     with pytest.raises(ValueError, match="not a list"):
         parse_pyspy("{}", 1)

@@ -97,3 +97,13 @@ def test_ranks_without_any_sample_are_alike() -> None:
 
 def test_of_two_ranks_that_differ_both_are_told() -> None:
     assert [one.ranks for one in differences(group_ranks([rank(0, 400, 0), rank(1, 0, 400)]))] == [(0,), (1,)]
+
+
+def test_a_rank_that_ended_early_is_measured_by_the_time_it_had() -> None:
+    half = RankSamples(3, (stack(100, MAIN, STEP), stack(20, MAIN, LOAD)), possible=125)
+    assert len(group_ranks([rank(0, 400, 80), rank(1, 400, 80), half])) == 1
+    at_once = RankSamples(2, (stack(1, MAIN, LOAD),), possible=15)
+    assert differences(group_ranks([rank(0, 400, 80), at_once, rank(1, 400, 80)])) == ()
+    waits = RankSamples(4, (stack(5, MAIN, STEP),), possible=125)
+    (told,) = differences(group_ranks([rank(0, 400, 80), rank(1, 400, 80), waits]))
+    assert told.ranks == (4,)

@@ -64,7 +64,9 @@ class Look:
 class RankCase:
     """`text` is the end of its output, cleaned. `first` is how it was looked at, `second` a moment later;
     `kept` where that was before it was ended, which leaves no second look. `woke`: how often its main thread
-    did between the two, None where that is not known."""
+    did between the two, None where that is not known. `unprinted`: its output does not show the failure.
+    `native`: of one that held the GIL, what native code it was in, innermost first; None where that was not
+    looked at. `note`: what is to be known of its output."""
 
     rank: int
     host: int
@@ -83,6 +85,9 @@ class RankCase:
     metrics: RankMetrics | None = None
     group: Group | None = None
     woke: int | None = None
+    unprinted: bool = False
+    native: tuple[Frame, ...] | None = None
+    note: str = ""
 
     @property
     def alive(self) -> bool:
@@ -109,6 +114,12 @@ class RankCase:
         if wait.kind == "backward" and self.flight.entries and not self.flight.entries[-1].done:
             return f"{self.flight.entries[-1].op} (backward)"
         return ""
+
+    @property
+    def has_gil(self) -> bool:
+        """Whether one of its threads had the GIL whenever it was looked at."""
+        own = [look.own for look in (self.first, self.second) if look is not None and look.own is not None]
+        return bool(own) and all(any(thread.owns_gil for thread in one.threads) for one in own)
 
     @property
     def failed(self) -> bool:

@@ -142,11 +142,16 @@ def _killed(case: RunCase, rank: RankCase) -> Finding:
             ),
             "Load or hold less per rank, use fewer ranks a host, or raise the limit.",
         )
+    alike = [
+        one
+        for one in case.ranks
+        if one.failed and one.exit and _signal_of(one) == signal.SIGKILL and not one.exit.oom_kills
+    ]
     return Finding(
         "killed",
         60,
-        f"Rank {rank.rank} was killed (SIGKILL) by somebody else, and not for memory as far as the"
-        " kernel tells.",
-        (rank.rank,),
+        f"{names(alike).capitalize()} {'were' if len(alike) > 1 else 'was'} killed (SIGKILL) by somebody"
+        " else, and not for memory as far as the kernel tells.",
+        numbers(alike),
         said(rank),
     )

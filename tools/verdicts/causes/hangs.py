@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from ..frames import is_library
 from ..stacks import main_thread
@@ -101,12 +102,29 @@ def _elsewhere(case: RunCase) -> Iterator[Finding]:
     if not case.alive or is_moving(case):
         return
     waiting = case.waiting
-    odd = [one for one in case.looked_at if one.alive and one not in waiting and not _is_stopped(one)]
+    odd = [
+        one
+        for one in case.looked_at
+        if one.alive and one not in waiting and not _is_stopped(one) and not _waits_at_exit(one)
+    ]
     for one in odd[:2]:
         then = f"; {names(waiting)} wait for it in {waiting[0].collective}" if waiting else ""
         found = _what_holds(case, one, then)
         if found is not None:
-            yield found
+            yield _of_all_there(found, one, odd)
+
+
+def _of_all_there(found: Finding, one: RankCase, odd: Sequence[RankCase]) -> Finding:
+    """Of the ranks at the same place too."""
+    place = _places_of(one.latest)
+    others = [other for other in odd if other is not one and _places_of(other.latest) == place]
+    if not others:
+        return found
+    return replace(
+        found,
+        summary=f"{found.summary.rstrip('.')}; so {is_or_are(others)} {names(others)}.",
+        ranks=tuple(sorted((*found.ranks, *numbers(others)))),
+    )
 
 
 def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
@@ -119,6 +137,7 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
     certainty = 86 if still else 55
     if _holds_gil(one) and still:
         evidence.append(f"it holds the GIL in both looks and uses {cpu:.0%} of a core")
+        evidence += [f"in {one.native[0].function}"] if one.native else []
         return Finding(
             "gil_held",
             certainty + 2,
@@ -139,6 +158,8 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
             (*evidence, *children, *_threads(case, look)),
             "Whoever should release, put or send has not: look at its other threads and children.",
         )
+    if cpu >= _BUSY and not case.waiting:
+        return None  # a program that computes, as it should
     if cpu >= _BUSY:
         return Finding(
             "straggler",
@@ -214,20 +235,24 @@ def _timeouts(case: RunCase) -> Iterator[Finding]:
 
 
 def _left_children(case: RunCase) -> Iterator[Finding]:
-    for one in case.looked_at:
-        for frame in one.latest.frames:
-            for file, function, what in _AT_EXIT:
-                if frame.file.endswith(file) and frame.function == function and one.alive:
-                    children = _children(case, one.latest)
-                    yield Finding(
-                        "left_children",
-                        92,
-                        f"Rank {one.rank} has finished its script and waits for its {what} to end.",
-                        (one.rank,),
-                        children or (f"{one.process.children if one.process else 0} processes below it",),
-                        "End them in the script (terminate, close a queue, daemon=True), or cancel_run.",
-                    )
-                    return
+    over = [(one, what) for one in case.looked_at if one.alive and (what := _waits_at_exit(one))]
+    if over:
+        one, what = over[0]
+        ranks = [other for other, for_what in over if for_what == what]
+        below = f"{one.process.children if one.process else 0} processes below it"
+        found = _threads(case, one.latest) if what == "threads" else _children(case, one.latest)
+        several = len(ranks) > 1
+        yield Finding(
+            "left_children",
+            92,
+            f"{names(ranks).capitalize()} {'have' if several else 'has'} finished"
+            f" {'their' if several else 'its'} script and {'wait' if several else 'waits'} for"
+            f" {'their' if several else 'its'} {what} to end.",
+            numbers(ranks),
+            found or (below,),
+            "End them in the script (terminate, close a queue, daemon=True), or cancel_run.",
+        )
+        return
     for note in case.notes:
         yield Finding(
             "left_children",
@@ -238,6 +263,15 @@ def _left_children(case: RunCase) -> Iterator[Finding]:
             "They were ended; wait for children in the script if their work matters.",
         )
         return
+
+
+def _waits_at_exit(one: RankCase) -> str:
+    """For what a rank waits whose script is over; empty where it is not."""
+    for frame in one.latest.frames:
+        for file, function, what in _AT_EXIT:
+            if frame.file.endswith(file) and frame.function == function:
+                return what
+    return ""
 
 
 def ranks_in(note: str) -> tuple[int, ...]:
@@ -254,9 +288,14 @@ def _is_stopped(one: RankCase) -> bool:
 
 
 def _holds_gil(one: RankCase) -> bool:
-    looks = [look for look in (one.first, one.second) if look is not None and look.own is not None]
-    held = [any(thread.owns_gil for thread in look.own.threads) for look in looks if look.own is not None]
-    return bool(held) and all(held) and (len(held) > 1 or "GIL" in one.flight.problem)
+    """Python code has the GIL too whenever it runs, but gives it to threads that ask for it."""
+    if not one.has_gil:
+        return False
+    last = one.second or one.first
+    if last.flight.entries or "GIL" in last.flight.problem:  # its thread has had the GIL, or has not
+        return not last.flight.entries
+    cpu = one.process.cpu if one.process is not None and one.process.cpu is not None else 1.0
+    return bool(one.native) if one.native is not None else one.second is not None and cpu < _IDLE
 
 
 def _gets_on(one: RankCase) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ..failures import exit_in_words
 from .case import RankCase, RunCase, names, numbers
 from .finding import Finding
-from .said import FATAL, alike, faults, place_of_failure, said, words_of
+from .said import FATAL, alike, faults, is_lost, place_of_failure, said, words_of
 
 __all__ = ["find_raised"]
 
@@ -168,6 +168,7 @@ def _exception(case: RunCase, first: RankCase, mend: str) -> Finding:
         and first.failure
         and one.failure.exception == first.failure.exception
         and one.failure.line == first.failure.line
+        and is_lost(one) == is_lost(first)
     ]
     after = [one for one in others if one not in same]
     who = names([first, *same]) if same else names([first])
@@ -178,6 +179,8 @@ def _exception(case: RunCase, first: RankCase, mend: str) -> Finding:
     evidence = list(said(first))
     if first.failure is not None and first.failure.traceback:
         evidence = ["\n".join(first.failure.traceback.splitlines()[-6:])[:500]]
+    if first.unprinted:
+        evidence.append("not in its output: sys.excepthook is another one, or stderr is closed")
     if after and after[0].failure is not None:
         evidence.append(f"then {names([after[0]])}: {str(after[0].failure)[:100]}")
     certainty = 70 if first.failure is not None else 40

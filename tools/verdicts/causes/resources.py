@@ -16,7 +16,9 @@ __all__ = ["find_shortages", "shared_full"]
 _UNWRITTEN = re.compile(
     r"unexpected pos \d+ vs \d+|PytorchStreamWriter failed|iostream error|file write failed|short write"
 )
-_FULL = re.compile(r"No space left on device|\[Errno 28\]|Disk quota exceeded|ENOSPC")
+_FULL = re.compile(
+    r"No space left on device|\[Errno 28\]|Disk quota exceeded|ENOSPC|disk of its output was full"
+)
 _SHARED = re.compile(r"/dev/shm|shared memory|shm|torch_\d+_\d+")
 _BUS = re.compile(r"[Bb]us error|SIGBUS")
 _DEVICE_MEMORY = re.compile(

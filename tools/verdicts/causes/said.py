@@ -29,14 +29,17 @@ __all__ = [
 ]
 
 FATAL = "Fatal Python error"
+_FOLDED = re.compile(r"^\.\.\. \d+ library frames? to ")
 MB = 1024 * 1024
 
 
 def words_of(rank: RankCase) -> str:
-    """What a rank failed with: its exception with what it was raised from, else the end of its output."""
+    """What a rank failed with: its exception with what it was raised from, else the end of its output, with
+    what is known of that, or why it was never started."""
     if rank.failure is not None:
         return f"{rank.failure}\n{rank.failure.cause}\n{rank.failure.traceback}"
-    return rank.text[-1500:]
+    error = rank.exit.error if rank.exit is not None else ""
+    return "\n".join(filter(None, (rank.text[-1500:], rank.note, error)))
 
 
 def alike(case: RunCase, pattern: re.Pattern[str]) -> tuple[RankCase, ...]:
@@ -45,6 +48,10 @@ def alike(case: RunCase, pattern: re.Pattern[str]) -> tuple[RankCase, ...]:
 
 def said(rank: RankCase) -> tuple[str, ...]:
     """The exception and its place, as evidence."""
+    if rank.failure is None and rank.exit is not None and rank.exit.error:
+        return (f"rank {rank.rank} was never started: {rank.exit.error[:240]}",)
+    if rank.failure is None and rank.note:
+        return (f"rank {rank.rank}: {rank.note}",)
     if rank.failure is None:
         lines = [line for line in rank.text.splitlines() if line.strip()]
         return (f"rank {rank.rank} wrote last: {lines[-1][:200]}",) if lines else ()
@@ -60,7 +67,11 @@ def place_of_failure(rank: RankCase) -> str:
 def faults(rank: RankCase) -> tuple[str, ...]:
     """Where the thread was that a signal ended, as faulthandler wrote it: to its file, or to the output."""
     if rank.failure is not None and rank.failure.exception == FATAL:
-        lines = [line.strip() for line in rank.failure.traceback.splitlines() if line.startswith("  ")]
+        lines = [
+            _FOLDED.sub("", line.strip())
+            for line in rank.failure.traceback.splitlines()
+            if line.startswith("  ")
+        ]
         return (
             (f"{rank.failure.message}: {lines[-1]}", *(f"called from {line}" for line in lines[-2:-4:-1]))
             if lines

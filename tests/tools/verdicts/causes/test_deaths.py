@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 
 import pytest
 
 from milkweed.runtime.evidence import Disk, Fault, HostEvidence, KernelLine, Listener, Memory
-from milkweed.runtime.records import Frame, ThreadStack
+from milkweed.runtime.records import Exit, Frame, ThreadStack
 
 from .building import case, cause, raised, rank, told
 
 MIB = 1 << 20
+
 LOST = raised("torch.distributed.DistBackendError: Connection closed by peer [127.0.0.1]:4711")
 
 
@@ -213,3 +215,47 @@ def test_the_mend_of_a_mesh_is_the_next_step() -> None:
     found = told(*run.ranks, mend=run.mend).cause
     assert found is not None
     assert found.next == "mend No module named 'tokens'"
+
+
+def test_a_failure_in_the_same_words_for_want_of_the_first_rank_is_no_cause() -> None:
+    def wrapped(why: str) -> str:
+        link = "\nThe above exception was the direct cause of the following exception:\n\n"
+        return f"{raised(why)}{link}{raised('TrainingError: stopped in step 15')}"
+
+    first = rank(1, code=1, text=wrapped("RuntimeError: sizes differ"), ended_at=10.0)
+    lost = rank(0, code=1, text=wrapped("RuntimeError: Connection closed by peer [127.0.0.1]:4711"))
+    found = told(lost, first).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("exception", (1,))
+    assert "rank 0 failed after it" in found.summary
+
+
+def test_a_disk_that_took_no_last_words_is_told() -> None:
+    full = rank(0, code=1, text="step 3\n", note="the disk of its output was full when it failed")
+    assert cause(full, rank(1, code=0)) == ("disk_full", (0,))
+    never = replace(rank(0, code=1), exit=Exit(error="disk_full: cannot write /x: No space left on device"))
+    found = told(never).cause
+    assert found is not None
+    assert found.kind == "disk_full"
+    assert found.evidence[0].startswith("rank 0 was never started: disk_full")
+
+
+def test_all_that_somebody_killed_are_told() -> None:
+    killed = [rank(n, signal=signal.SIGKILL) for n in (0, 3)]
+    found = told(*killed, rank(1, code=0), rank(2, signal=signal.SIGKILL, oom_kills=1)).other
+    assert found is None
+    found = told(*killed, rank(1, code=0)).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("killed", (0, 3))
+    assert found.summary.startswith("Ranks 0,3 were killed")
+
+
+def test_a_fault_in_a_library_is_named_by_its_place_alone() -> None:
+    text = (
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x1 (most recent call first):\n"
+        '  File "/usr/lib/python3.11/ctypes/__init__.py", line 519 in string_at\n'
+        '  File "/w/train.py", line 7 in poke\n'
+    )
+    found = told(rank(0, signal=signal.SIGSEGV, text=text)).cause
+    assert found is not None
+    assert "SIGSEGV in ctypes/__init__.py:519 string_at: native code" in found.summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from .building import (
     case,
     cause,
     flight,
+    frame,
     process,
     raised,
     rank,
@@ -136,10 +138,30 @@ def test_a_rank_in_a_queue_is_told_with_its_threads_and_children() -> None:
 def test_native_code_that_lets_the_gil_go_or_holds_it() -> None:
     free = rank(1, stack=["train.py:3 main"], ops=TWO)
     assert hung(*waiting(0), free) == ("stuck_in_c", (1,))
-    held = rank(1, stack=["train.py:3 main"], ops=TWO, gil=True)
+    silent = Flight(problem="no answer from its flight recorder within 1.0 s: is the GIL held?")
+    held = rank(1, stack=["train.py:3 main"], ops=silent, gil=True)
     assert hung(*waiting(0), held) == ("gil_held", (1,))
-    busy = rank(1, stack=["train.py:3 main"], ops=TWO, gil=True, cpu=1.0)
+    busy = rank(1, stack=["train.py:3 main"], ops=silent, gil=True, cpu=1.0)
     assert hung(*waiting(0), busy) == ("gil_held", (1,))
+
+
+def test_python_code_that_runs_has_the_gil_and_does_not_hold_it() -> None:
+    loop = partial(rank, 0, stack=["train.py:3 main"], gil=True, cpu=1.0)
+    assert hung(loop(native=())) == ("", ())
+    matching = frame("/usr/lib/libpython3.11.so.1.0:0 sre_ucs1_match")
+    assert hung(loop(native=(matching,))) == ("gil_held", (0,))
+    assert hung(loop()) == ("", ())
+    assert hung(rank(0, stack=["train.py:3 main"], gil=True, cpu=0.0)) == ("gil_held", (0,))
+    kind, _ = hung(*waiting(1), loop(ops=TWO))  # its thread has had the GIL to tell of them
+    assert kind == "straggler"
+
+
+def test_ranks_that_wait_at_one_place_are_told_together() -> None:
+    stuck = [rank(n, stack=["train.py:3 main", QUEUE_GET], ops=TWO) for n in (1, 2, 4)]
+    found = told(*waiting(0, 3), *stuck, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("waiting_in_python", (1, 2, 4))
+    assert found.summary.endswith("; so are ranks 2,4.")
 
 
 def test_the_gil_that_moves_on_is_not_held() -> None:
@@ -201,6 +223,17 @@ def test_a_script_that_is_over_and_waits_for_its_children() -> None:
     assert found is not None
     assert (found.kind, found.ranks) == ("left_children", (0,))
     assert "its child 1000 at eval.py:3 forever" in found.evidence
+
+
+def test_scripts_that_are_over_and_wait_for_a_thread_are_told_with_it() -> None:
+    stack = ["/usr/lib/python3.11/threading.py:1590 _shutdown"]
+    waits = [rank(n, stack=stack, threads=[thread(["data.py:9 produce"], name="producer")]) for n in (0, 1)]
+    found = told(*waits, source=SOURCE)
+    assert found.other is None
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == ("left_children", (0, 1))
+    assert found.cause.summary == "Ranks 0-1 have finished their script and wait for their threads to end."
+    assert found.cause.evidence == ("its thread producer at data.py:9 produce",)
 
 
 def test_what_a_run_left_behind_is_told_where_there_is_nothing_worse() -> None:
