@@ -79,7 +79,12 @@ async def _replay(arguments: argparse.Namespace, transcript: Transcript) -> int:
         async with _server(root, transcript.header.toolsets) as call:
             before = _pausing(arguments, view)
             replay = Replay(
-                transcript, root / "workspace", call, scheduler=arguments.scheduler, before=before
+                transcript,
+                root / "workspace",
+                call,
+                scheduler=arguments.scheduler,
+                not_isolated=_why_not_isolated(),
+                before=before,
             )
             try:
                 async for one in replay.play():
@@ -98,6 +103,17 @@ async def _replay(arguments: argparse.Namespace, transcript: Transcript) -> int:
             print(f"Kept: {root}", file=sys.stderr)
         else:
             shutil.rmtree(root, ignore_errors=True)
+
+
+def _why_not_isolated() -> str:
+    from ...runtime.errors import MilkweedError
+    from ...runtime.schedulers.namespaces import check_possible
+
+    try:
+        check_possible()
+    except MilkweedError as error:
+        return str(error)
+    return ""
 
 
 def _view(arguments: argparse.Namespace, total: int) -> View:

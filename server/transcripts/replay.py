@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -35,7 +36,8 @@ class CallTool(Protocol):
 @dataclass(frozen=True, slots=True)
 class Played:
     """A step that was played: `asked` are the arguments that were sent, `differences` and `problem` what is
-    not as it was. `problem` names what could not be done at all, or an expectation that failed."""
+    not as it was. `problem` names what could not be done at all, or an expectation that failed; `note` says how
+    the replay is other than the session was."""
 
     number: int
     step: Step
@@ -43,6 +45,7 @@ class Played:
     answer: Answer | None = None
     differences: tuple[Difference, ...] = ()
     problem: str = ""
+    note: str = ""
     duration_s: float = 0.0
 
     @property
@@ -61,14 +64,16 @@ class Replay:
         call: CallTool,
         *,
         scheduler: str = "",
+        not_isolated: str = "",
         before: Callable[[int, Step], Awaitable[None]] | None = None,
     ) -> None:
         self._transcript = transcript
         self._workspace = workspace
         self._call = call
         self._scheduler = scheduler
+        self._not_isolated = not_isolated
         self._before = before
-        self._names = Names({"workspace": str(workspace)})
+        self._names = Names({"workspace": str(workspace), "python": sys.executable})
         self._last = Answer()
         self._allocated: list[str] = []
 
@@ -113,8 +118,7 @@ class Replay:
             words = f"it asks with ${{{missing[0]}}}, which no earlier answer told"
             return Played(number, step, problem=words)
         asked = self._names.concrete(step.arguments)
-        if step.name == "allocate_mesh" and self._scheduler:
-            asked["scheduler"] = self._scheduler
+        note = self._adapt(asked) if step.name == "allocate_mesh" else ""
         try:
             answer = await self._call(step.name, asked)
         except MilkweedError as error:
@@ -126,7 +130,19 @@ class Replay:
         known = step.model_copy(
             update={"text": self._names.concrete(step.text), "result": self._names.concrete(step.result)}
         )
-        return Played(number, step, asked, answer, compare(known, answer))
+        return Played(number, step, asked, answer, compare(known, answer), note=note)
+
+    def _adapt(self, asked: dict[str, Any]) -> str:
+        """A mesh for where the replay is; what is other than was recorded, in words."""
+        notes = []
+        if self._scheduler and asked.get("scheduler", "local") != self._scheduler:
+            asked["scheduler"] = self._scheduler
+            notes.append(f"on {self._scheduler}")
+        options = dict(asked.get("options") or {})
+        if options.pop("isolation", "none") != "none" and (self._not_isolated or self._scheduler):
+            asked["options"] = options
+            notes.append(f"on plain hosts: {self._not_isolated or 'they are machines of their own'}")
+        return "; ".join(notes)
 
     def _note(self, step: ToolStep, answer: Answer) -> None:
         mesh = str((answer.result or {}).get("mesh", ""))

@@ -48,6 +48,8 @@ class ScreenView:
             self._screen.answer(_cut(text), played.duration_s, len(text))
         if isinstance(played.step, ExpectStep) and not played.problem:
             self._screen.note(f"as expected: {expectation(played.step)}")
+        if played.note:
+            self._screen.note(played.note)
         for difference in played.differences:
             self._screen.diff(f"- {difference.where}: {difference.recorded}\n+ {difference.where}: {difference.live}")
         if played.problem:
@@ -74,6 +76,7 @@ class JsonView:
                 "name": getattr(played.step, "name", ""),
                 "as_recorded": played.is_as_recorded,
                 "problem": played.problem,
+                "note": played.note,
                 "differences": [
                     {"where": one.where, "recorded": one.recorded, "now": one.live}
                     for one in played.differences

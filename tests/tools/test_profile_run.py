@@ -97,7 +97,7 @@ async def test_profiles_that_end_in_the_same_second_have_files_of_their_own(
     async with anyio.create_task_group() as tasks:
         for _ in range(3):
             tasks.start_soon(partial(ask, "profile_run", run=run))
-    names = {path.name for path in (mesh.kept / "profiles").iterdir()}
+    names = {path.name for path in mesh.profiles.iterdir()}
     assert len([name for name in names if name.endswith(".svg")]) == 3
     assert len([name for name in names if name.endswith(".speedscope.json")]) == 3
     assert len(names) == 6
