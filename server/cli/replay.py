@@ -82,6 +82,7 @@ async def _replay(arguments: argparse.Namespace, transcript: Transcript) -> int:
                 transcript,
                 root / "workspace",
                 call,
+                names={"state": str(root / "state"), "home": str(Path.home())},
                 scheduler=arguments.scheduler,
                 not_isolated=_why_not_isolated(),
                 before=before,

@@ -13,7 +13,8 @@ import anyio
 import anyio.to_thread
 
 from ... import __version__
-from ...runtime.errors import Conflict, Unavailable
+from ...runtime.errors import Conflict, MilkweedError, Unavailable
+from ...runtime.paths import Places
 from ..redaction import Redactor, secrets_of
 from .answers import Answer
 from .format import Header, Step, ToolStep, dump_line
@@ -33,7 +34,7 @@ class Recorder:
     def __init__(self, file: Path, toolsets: str) -> None:
         self._file = file
         self._toolsets = toolsets
-        self._names = Names()
+        self._names = Names(_places())
         self._redact = Redactor(secrets_of(os.environ))
         self._files: TextFiles | None = None
         self._begun = False
@@ -130,6 +131,14 @@ class Recorder:
     def _lose(self, error: OSError) -> None:
         self._broken = True
         _log.error("the recording %s ends here: %s", self._file, error)
+
+
+def _places() -> dict[str, str]:
+    try:
+        places = Places.from_environment()
+    except MilkweedError:  # each call will say so
+        return {}
+    return {"state": str(places.state), "home": str(Path.home())}
 
 
 @asynccontextmanager

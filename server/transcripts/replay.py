@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -25,6 +25,9 @@ __all__ = ["CallTool", "Played", "Replay", "copy_workspace"]
 
 _SHELL_S = 600.0
 _SHELL_OUTPUT = 4000
+_MORE_WAITS = 6
+_WAIT_S = 44
+_GOES_ON = ("queued", "running")
 
 
 class CallTool(Protocol):
@@ -63,6 +66,7 @@ class Replay:
         workspace: Path,
         call: CallTool,
         *,
+        names: Mapping[str, str] | None = None,
         scheduler: str = "",
         not_isolated: str = "",
         before: Callable[[int, Step], Awaitable[None]] | None = None,
@@ -73,7 +77,7 @@ class Replay:
         self._scheduler = scheduler
         self._not_isolated = not_isolated
         self._before = before
-        self._names = Names({"workspace": str(workspace), "python": sys.executable})
+        self._names = Names({"workspace": str(workspace), "python": sys.executable, **(names or {})})
         self._last = Answer()
         self._allocated: list[str] = []
 
@@ -120,7 +124,7 @@ class Replay:
         asked = self._names.concrete(step.arguments)
         note = self._adapt(asked) if step.name == "allocate_mesh" else ""
         try:
-            answer = await self._call(step.name, asked)
+            answer = await self._settled(step, asked, await self._call(step.name, asked))
         except MilkweedError as error:
             return Played(number, step, asked, problem=str(error))
         told = answer.text if answer.result is None else answer.result
@@ -131,6 +135,26 @@ class Replay:
             update={"text": self._names.concrete(step.text), "result": self._names.concrete(step.result)}
         )
         return Played(number, step, asked, answer, compare(known, answer), note=note)
+
+    async def _settled(self, step: ToolStep, asked: dict[str, Any], answer: Answer) -> Answer:
+        """Where the recorded answer was of a run that is further, a slower machine is given time."""
+        recorded = step.result or {}
+        for _ in range(_MORE_WAITS):
+            result = answer.result or {}
+            if str(result.get("state")) not in _GOES_ON or "run" not in result:
+                break
+            if recorded.get("matched") is True and result.get("matched") is False:
+                answer = await self._call(step.name, asked)
+            elif recorded.get("health") == "hung" and result.get("health") != "hung":
+                answer = await self._wait(str(result["run"]), until="hang")
+            elif "state" in recorded and str(recorded["state"]) not in _GOES_ON:
+                answer = await self._wait(str(result["run"]), until="end")
+            else:
+                break
+        return answer
+
+    async def _wait(self, run: str, until: str) -> Answer:
+        return await self._call("wait_for_run", {"run": run, "until": until, "timeout_s": _WAIT_S})
 
     def _adapt(self, asked: dict[str, Any]) -> str:
         """A mesh for where the replay is; what is other than was recorded, in words."""
