@@ -8,7 +8,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ _LONGEST_PATH = 60
 _READ_CHARACTERS_S = 40.0
 _LONGEST_PAUSE_S = 6.0
 _CLEAN_UP_S = 30.0
+_START_S = 20.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,6 +36,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--step", action="store_true", help="wait for Enter before each step")
     parser.add_argument("--json", action="store_true", help="one line of JSON a step")
     parser.add_argument("--plain", action="store_true", help="plain lines, on a terminal too")
+    parser.add_argument("--http", action="store_true", help="ask the server over HTTP, not over its stdio")
+    parser.add_argument(
+        "--protocol", choices=("2025-11-25", "2026-07-28"), default="2026-07-28", help="the MCP era to speak"
+    )
     parser.add_argument("--keep", action="store_true", help="keep its directory: workspace, logs and output")
 
 
@@ -76,7 +81,7 @@ async def _replay(arguments: argparse.Namespace, transcript: Transcript) -> int:
         copy_workspace(arguments.file, transcript, root / "workspace")
         view = _view(arguments, len(transcript.steps))
         played: list[Played] = []
-        async with _server(root, transcript.header.toolsets) as call:
+        async with _server(root, transcript.header.toolsets, arguments) as call:
             before = _pausing(arguments, view)
             replay = Replay(
                 transcript,
@@ -147,8 +152,8 @@ def _pausing(arguments: argparse.Namespace, view: View) -> Any:
 
 
 @asynccontextmanager
-async def _server(root: Path, toolsets: str) -> AsyncIterator[CallTool]:
-    """`milkweed serve` of this installation over stdio, with state and sockets below `root`."""
+async def _server(root: Path, toolsets: str, arguments: argparse.Namespace) -> AsyncIterator[CallTool]:
+    """`milkweed serve` of this installation, with state and sockets below `root`."""
     from mcp import Client, MCPError, StdioServerParameters
 
     from ...runtime.errors import Unavailable
@@ -157,8 +162,16 @@ async def _server(root: Path, toolsets: str) -> AsyncIterator[CallTool]:
     ours = {name: value for name, value in os.environ.items() if not name.startswith("MILKWEED_")}
     env = {**ours, "MILKWEED_STATE_DIR": str(root / "state"), "MILKWEED_RUNTIME_DIR": str(root / "run")}
     args = ["-m", "milkweed.server.cli", "serve", "--toolsets", toolsets]
-    parameters = StdioServerParameters(command=sys.executable, args=args, env=env, cwd=root / "workspace")
-    async with Client(parameters) as client:
+    async with AsyncExitStack() as stack:
+        where: Any
+        if arguments.http:
+            where = await stack.enter_async_context(
+                _over_http([sys.executable, *args], env, root / "workspace")
+            )
+        else:
+            where = StdioServerParameters(command=sys.executable, args=args, env=env, cwd=root / "workspace")
+        mode = "legacy" if arguments.protocol == "2025-11-25" else "auto"
+        client = await stack.enter_async_context(Client(where, mode=mode))
 
         async def call(name: str, asked: dict[str, Any]) -> Answer:
             try:
@@ -169,6 +182,33 @@ async def _server(root: Path, toolsets: str) -> AsyncIterator[CallTool]:
             return Answer(text, result.structured_content, bool(result.is_error))
 
         yield call
+
+
+@asynccontextmanager
+async def _over_http(command: list[str], env: dict[str, str], directory: Path) -> AsyncIterator[str]:
+    """The URL of a server that ends with the block."""
+    import subprocess
+
+    import anyio
+
+    from ...runtime.errors import Unavailable
+
+    async with await anyio.open_process(
+        [*command, "--http", "0"], env=env, cwd=directory, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    ) as process:
+        assert process.stderr is not None
+        told = b""
+        try:
+            with anyio.fail_after(_START_S):
+                while b"\n" not in told:
+                    told += await process.stderr.receive()
+        except (TimeoutError, anyio.EndOfStream):
+            words = told.decode("utf-8", "replace").strip()
+            raise Unavailable("server_lost", f"the server did not start: {words}", "See its log.") from None
+        try:
+            yield next(word.rstrip(";") for word in told.decode().split() if word.startswith("http://"))
+        finally:
+            process.terminate()
 
 
 def _folder() -> str:

@@ -1,4 +1,4 @@
-"""`milkweed serve`: the MCP server on standard input and output, until its input ends."""
+"""`milkweed serve`: the MCP server on standard input and output, until its input ends, or over HTTP."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
+
     from ...runtime.client import Meshes
     from ..transcripts.record import Recorder
 
@@ -22,6 +24,13 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--toolsets", default="default", metavar="NAMES", help='comma-separated toolsets, "default" or "all"'
+    )
+    parser.add_argument(
+        "--http",
+        nargs="?",
+        const="8765",
+        metavar="[HOST:]PORT",
+        help="streamable HTTP on the loopback (default port 8765) instead, for every user of this machine",
     )
     parser.add_argument(
         "--record", type=Path, metavar="FILE", help="record the session to a new file; secrets are left out"
@@ -39,6 +48,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     try:
         registry = Registry.load(arguments.toolsets, read_only=arguments.read_only)
+        listener = _listener(arguments.http)
     except MilkweedError as error:
         print(error, file=sys.stderr)
         return 2
@@ -47,14 +57,19 @@ def run(arguments: argparse.Namespace) -> int:
     _log_to_file()
 
     async def serve() -> None:
-        from mcp.server.stdio import stdio_server
-
         from ..app import create_server
 
         async with _recorder(arguments) as recorder:
             server = create_server(_open_meshes, registry, recorder=recorder)
             gc.freeze()
             gc.enable()
+            if listener is not None:
+                from ..http import serve_http
+
+                await serve_http(server, listener, _say_where)
+                return
+            from mcp.server.stdio import stdio_server
+
             async with stdio_server() as (incoming, outgoing):
                 await server.run(incoming, outgoing, server.create_initialization_options())
 
@@ -64,6 +79,19 @@ def run(arguments: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     return 0
+
+
+def _listener(address: str | None) -> socket.socket | None:
+    """What to listen on for HTTP."""
+    if address is None:
+        return None
+    from ..http import bind, parse_address
+
+    return bind(*parse_address(address))
+
+
+def _say_where(url: str) -> None:
+    print(f"MCP over HTTP at {url}; every user of this machine can reach it", file=sys.stderr, flush=True)
 
 
 def _recorder(arguments: argparse.Namespace) -> AbstractAsyncContextManager[Recorder | None]:

@@ -125,6 +125,11 @@ async def test_a_recorded_session_replays_and_an_answer_that_differs_is_told(
     assert done.returncode == 0, done.stdout + done.stderr
     assert lines(done)[-1] == {"steps": 7, "played": 7, "as_recorded": True}
 
+    for options in (["--http"], ["--http", "--protocol", "2025-11-25"], ["--protocol", "2025-11-25"]):
+        done = replay(recorded, "--json", *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert lines(done)[-1]["as_recorded"] is True
+
     changed = [
         step.model_copy(update={"diff": step.diff.replace("2 - 1", "2 - 2")})
         if isinstance(step, EditStep) and step.diff
