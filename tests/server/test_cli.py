@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -41,6 +42,13 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("milkweed ")
+
+
+def test_the_package_run_as_a_program_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "milkweed", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.split()[0]) == (0, "milkweed"), done.stderr
 
 
 def test_values_are_json_where_they_can_be() -> None:
