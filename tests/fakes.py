@@ -136,7 +136,7 @@ class FakeMesh:
         run: str,
         *,
         ranks: tuple[int, ...] | None,
-        offsets: Mapping[int, int] | None,
+        offsets: Mapping[int, int] | None = None,
         tail_bytes: int | None,
         max_bytes: int,
     ) -> tuple[OutputSlice, ...]:

@@ -8,10 +8,10 @@ import anyio
 import anyio.to_thread
 from pydantic import Field
 
-from ..runtime.errors import Conflict, InvalidArgument
+from ..runtime.errors import Conflict, InvalidArgument, NotFound
 from ..runtime.profiling import ProfileRequest
 from ..runtime.records import RunView
-from .arguments import Ranks, RunId
+from .arguments import Ranks
 from .diagnosis import DiagnosisResult, describe
 from .homes import Homes
 from .looking import look_at, source_reader
@@ -42,7 +42,7 @@ async def stack_dump(
     locals: Annotated[bool, Field(description="local variables too")] = False,  # noqa: A002
 ) -> Text:
     """Python stacks of all ranks at once, grouped by where they are, with a verdict in the first line: where
-    they wait and which rank is elsewhere. The way to understand a run that makes no progress. Of a controller
+    they wait and which rank is elsewhere. Why a run makes no progress diagnose_run tells. Of a controller
     (unless ranks are named) the procs that it spawned too. Ranks are only read, never stopped for good."""
     mesh, view = await _find_running(call, target)
     chosen = select_ranks(ranks, view)
@@ -63,12 +63,18 @@ async def stack_dump(
 
 
 @tool("debug", read_only=True)
-async def diagnose_run(call: Call, run: RunId) -> DiagnosisResult:
+async def diagnose_run(
+    call: Call,
+    run: Annotated[str, Field(description="run id; or a mesh, for its newest run")],
+) -> DiagnosisResult:
     """Why a run failed, hangs or is slow, from all ranks at once: the likeliest cause with its ranks, the
     evidence, and the next step. Of one that runs too; it is only looked at."""
-    mesh = await call.meshes.find_run(run)
-    view = await mesh.run(run)
-    await call.report(0, None, f"looking at {len(view.ranks)} ranks of {run}")
+    mesh, view = await _find(call, run)
+    if view is None:
+        raise NotFound(
+            "run_not_found", f"{mesh.id} has had no run", f"run_on_mesh(mesh={mesh.id!r}) starts one."
+        )
+    await call.report(0, None, f"looking at {len(view.ranks)} ranks of {view.run}")
     case = await look_at(mesh, view, await mesh.view())
     return describe(case, await anyio.to_thread.run_sync(diagnose, case))
 
@@ -76,7 +82,7 @@ async def diagnose_run(call: Call, run: RunId) -> DiagnosisResult:
 @tool("debug", read_only=True)
 async def profile_run(
     call: Call,
-    run: RunId,
+    run: Annotated[str, Field(description="run id; or a mesh, for its newest run that is running")],
     ranks: Ranks = None,
     seconds: Annotated[float, Field(ge=1, le=30)] = 5,
     native: Annotated[bool, Field(description="C and C++ frames too")] = False,
@@ -86,7 +92,7 @@ async def profile_run(
 ) -> Text:
     """Where the CPU time of ranks goes: sampled for some seconds on all hosts at once, the program as it is.
     Hot functions and lines of each group of ranks, which ranks differ from the others, and files to open: a
-    flame graph (SVG), speedscope JSON. For a run that is slow; stack_dump for one that hangs."""
+    flame graph (SVG), speedscope JSON. For a run that is slow; diagnose_run for one that hangs."""
     mesh, view = await _find_running(call, run)
     chosen = select_ranks(ranks, view)
     if torch and len(chosen) > _MOST_TRACED:
@@ -101,28 +107,33 @@ async def profile_run(
     return Text(await profile_ranks(mesh, view.run, chosen, request, lines))
 
 
-async def _find_running(call: Call, target: str) -> tuple[Mesh, RunView]:
+async def _find(call: Call, target: str) -> tuple[Mesh, RunView | None]:
+    """The run of that id, or the newest of a mesh: of those that run, where there are any."""
     if target.startswith("run-"):
         mesh = await call.meshes.find_run(target)
-        view = await mesh.run(target)
-        if view.ended_at is not None:
-            raise Conflict(
-                "run_ended",
-                f"{view.run} is {view.state}: there is no process left to look at",
-                f"read_run_output(run={view.run!r}) tells what it wrote.",
-            )
-        return mesh, view
+        return mesh, await mesh.run(target)
     if target.startswith("job-"):
         raise await _is_a_job(call, target)
     mesh = await call.meshes.get(target)
-    running = [view for view in await mesh.runs() if view.ended_at is None]
-    if not running:
+    views = await mesh.runs()
+    return mesh, max(views, key=lambda view: (view.ended_at is None, view.created_at), default=None)
+
+
+async def _find_running(call: Call, target: str) -> tuple[Mesh, RunView]:
+    mesh, view = await _find(call, target)
+    if view is not None and view.ended_at is None:
+        return mesh, view
+    if view is not None and target.startswith("run-"):
         raise Conflict(
             "run_ended",
-            f"no run is running on {mesh.id}",
-            f"list_runs(mesh={mesh.id!r}) shows those that ended.",
+            f"{view.run} is {view.state}: there is no process left to look at",
+            f"diagnose_run(run={view.run!r}) tells why it ended, read_run_output what it wrote.",
         )
-    return mesh, max(running, key=lambda view: view.created_at)
+    raise Conflict(
+        "run_ended",
+        f"no run is running on {mesh.id}",
+        f"list_runs(mesh={mesh.id!r}) shows those that ended.",
+    )
 
 
 async def _is_a_job(call: Call, job: str) -> InvalidArgument:

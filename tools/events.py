@@ -13,6 +13,7 @@ from .words import clock
 
 if TYPE_CHECKING:
     from ..runtime.index import MeshEvent
+    from ..runtime.records import HostEvent
 
 __all__ = ["fold_events"]
 
@@ -44,7 +45,16 @@ def _same_event(one: MeshEvent) -> tuple[str, ...]:
     what = one.event
     if what.note is not None:
         ended = exit_in_words(what.exit) if what.exit is not None else ""
-        return (f"{what.kind} {what.note.job} {what.note.attempt}", "", ended, clean(what.detail))
-    apart = "" if what.rank is not None else str(one.host)
+        return (f"{what.kind} {what.note.job} {what.note.attempt}", "", ended, _detail(what))
+    apart = "keeper" if one.host < 0 else ""
     ended = exit_in_words(what.exit) if what.exit is not None else ""
-    return (f"{what.kind} {what.run}", apart, ended, clean(what.detail))
+    return (f"{what.kind} {what.run}", apart, ended, _detail(what))
+
+
+def _detail(event: HostEvent) -> str:
+    if event.kind != "run_still":
+        return clean(event.detail)
+    try:
+        return f"since {clock(float(event.detail))}"
+    except (ValueError, OverflowError, OSError):
+        return clean(event.detail)

@@ -79,7 +79,7 @@ async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> N
             Devices.open(context) as devices,
         ):
             host = Host(context, lease, replicas, procs, last=mounts)
-            evidence = Evidence(context, runs, stacks, devices)
+            evidence = Evidence(context, runs, stacks, devices, watching.stands_still)
             runs.be_watched(evidence)
             others = (
                 Files(context),

@@ -143,8 +143,10 @@ class Reader(Actor):
     async def evidence(
         self, run: str, ranks: Sequence[int] | None, timeout_s: float, with_locals: bool = False
     ) -> tuple[HostEvidence, ...]:
-        """What each host of a run knows of it; one that does not answer in time is said so."""
-        chosen = _by_host(choose_ranks(self._runs.view(run), ranks))
+        """What each host of a run knows of it; one that does not answer in time is said so, unless the run is
+        over and was kept."""
+        view = self._runs.view(run)
+        chosen = _by_host(choose_ranks(view, ranks))
 
         async def ask(link: HostLink) -> HostEvidence:
             asked_at = time.time()
@@ -165,7 +167,8 @@ class Reader(Actor):
         for host, answer in answers.items():
             if isinstance(answer, MilkweedError):
                 kept = await anyio.to_thread.run_sync(_kept, self._paths, run, host)
-                found.append(replace(kept or HostEvidence(host), error=answer.cause))
+                is_all = kept is not None and view.ended_at is not None
+                found.append(replace(kept or HostEvidence(host), error="" if is_all else answer.cause))
             else:
                 found.append(answer)
         return tuple(found)

@@ -80,11 +80,19 @@ _LOOKED_AT_BEFORE: tuple[EndReason, ...] = ("timeout", "peer_failed")
 class Evidence(Actor):
     """It also keeps what is known of a run that fails, or is ended, before that is gone."""
 
-    def __init__(self, context: HostContext, runs: Runs, stacks: Stacks, devices: Devices) -> None:
+    def __init__(
+        self,
+        context: HostContext,
+        runs: Runs,
+        stacks: Stacks,
+        devices: Devices,
+        stands_still: Callable[[str], bool],
+    ) -> None:
         self._context = context
         self._runs = runs
         self._stacks = stacks
         self._devices = devices
+        self._stands_still = stands_still
 
     @endpoint
     async def collect(
@@ -112,8 +120,9 @@ class Evidence(Actor):
         return await search.collect(stacks)
 
     async def before_ending(self, run: str, reason: EndReason) -> None:
-        """Keeps what a run looks like that is about to be ended, where that was not its caller's wish."""
-        if reason in _LOOKED_AT_BEFORE:
+        """Keeps what a run looks like that is about to be ended: where that was not its caller's wish, or it
+        stands still, so that nobody could say later why."""
+        if reason in _LOOKED_AT_BEFORE or self._stands_still(run):
             with anyio.move_on_after(_KEEP_S + 0.5):
                 await self._keep(await self.collect(run, None, _KEEP_S), run)
 

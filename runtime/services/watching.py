@@ -133,6 +133,11 @@ class Watching(Actor):
         moved = found.state.moved_at if found is not None else None
         return None if moved is None else _wall(moved)
 
+    def stands_still(self, run: str) -> bool:
+        """Whether its part of a living run here stands still by now."""
+        found = self._followed.get(run)
+        return found is not None and found.state.still_since is not None
+
     @endpoint
     async def evidence(self, run: str) -> StillEvidence | None:
         """What was kept when it last stood still here."""

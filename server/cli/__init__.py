@@ -23,6 +23,7 @@ COMMANDS = {
     "status": "meshes and their runs",
     "check": "whether the hosts of a mesh are fit, and how fast memory moves between them",
     "logs": "output of a run",
+    "diagnose": "why a run failed, hangs or is slow",
     "stacks": "stacks of a run's ranks, grouped",
     "profile": "where the time of a run's ranks goes",
     "release": "give a mesh back",

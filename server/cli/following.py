@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from typing import TYPE_CHECKING
 
+from ...tools.outcome import health_of
 from ...tools.reading import page_forward
 from ...tools.selection import select_ranks
 
@@ -21,10 +23,14 @@ _GATHER_S = 0.2
 
 
 async def follow(mesh: Mesh, run: str, ranks: str | None = None) -> RunView:
-    """Prints what the ranks write, folded, from the beginning; returns the run when it has ended."""
+    """Prints what the ranks write, folded, from the beginning; returns the run when it has ended.
+
+    A run that hangs is told on standard error, once for each time that it begins to.
+    """
     import anyio
 
     view = await mesh.run(run)
+    hung = False
     offsets = dict.fromkeys(select_ranks(ranks, view), 0)
     while True:
         ended = view.ended_at is not None
@@ -39,6 +45,14 @@ async def follow(mesh: Mesh, run: str, ranks: str | None = None) -> RunView:
             continue
         if ended:
             return view
+        if health_of(view) == "hung" and not hung:
+            still_s = time.time() - (view.still_since or 0.0)
+            print(
+                f"{run}: no rank has moved for {still_s:.0f} s: milkweed diagnose {run} tells why",
+                file=sys.stderr,
+                flush=True,
+            )
+        hung = health_of(view) == "hung"
         began = time.monotonic()
         view = await mesh.wait_run(run, until="output", pattern=None, timeout_s=_WAIT_S)
         if view.ended_at is None and time.monotonic() - began < _WAIT_S:

@@ -1,4 +1,4 @@
-"""The story: a training hangs, the agent finds the rank that is elsewhere, mends the script, runs it again.
+"""The story: a training hangs, the agent asks why, mends the script, runs it again.
 
 Every step says what it expects of the answer, and the demonstration fails where it gets something else.
 """
@@ -21,7 +21,7 @@ from ...runtime.schedulers.namespaces import check_possible
 from ..screen import Screen
 from . import leftovers
 from .caller import Answer, Caller
-from .reading import diff, final_loss, stack_groups, step_losses, verdict
+from .reading import diff, final_loss, step_losses
 
 __all__ = ["DemoFailed", "play"]
 
@@ -34,7 +34,7 @@ LAST_STEP = 36
 _WAIT_S = 40
 _WAITS = 3
 _SILENCE_S = 2
-_DUMPS = 20
+_LOOKS = 10
 _CLEAN_UP_S = 20.0
 _SHORT = 60
 
@@ -131,7 +131,7 @@ async def _tell(call: Caller, workspace: Path) -> None:
     call.screen.note(f"{len(tools)} tools: {', '.join(tools)}")
     mesh = await _allocate(call, workspace)
     run = await _run_into_silence(call, mesh)
-    await _find_the_odd_rank(call, run)
+    await _find_the_cause(call, run)
     await _cancel(call, run)
     _mend(call.screen, workspace / SCRIPT)
     await _run_again(call, mesh)
@@ -188,28 +188,22 @@ async def _run_into_silence(call: Caller, mesh: str) -> str:
     return run
 
 
-async def _find_the_odd_rank(call: Caller, run: str) -> None:
-    call.screen.heading("No. Where is everybody? (until two dumps are equal)")
-    report = ""
-    for _ in range(_DUMPS):
-        answer = await _ask(call, "stack_dump", target=run)
-        if answer.text == report:
+async def _find_the_cause(call: Caller, run: str) -> None:
+    call.screen.heading("No. Why? (until nothing moves any more)")
+    for _ in range(_LOOKS):
+        answer = await _ask(call, "diagnose_run", run=run)
+        if answer.fields.get("cause") == "left_early":
             break
-        report = answer.text
-    else:
-        raise DemoFailed(f"expected two equal stack dumps of a hung run, got {_DUMPS} different ones")
-    groups = stack_groups(report)
-    _expect(
-        groups == {"3": "barrier", "0-2": "all_reduce"},
-        "two groups, 0-2 in all_reduce and 3 in barrier",
-        answer,
-    )
-    line = verdict(report)
-    _expect("rank 3 is elsewhere" in line and f"{SCRIPT}:" in line, "rank 3 named, and its place", answer)
+    _expect(answer.fields.get("cause") == "left_early", "a rank that left the loop early", answer)
+    _expect(answer.fields.get("ranks") == "3", "rank 3 named", answer)
+    evidence = answer.fields.get("evidence", [])
+    for who in ("rank 3", "ranks 0-2"):
+        there = any(line.startswith(f"{who} at {SCRIPT}:") for line in evidence)
+        _expect(there, f"the place of {who}", answer)
 
 
 async def _cancel(call: Caller, run: str) -> None:
-    call.screen.heading("Rank 3 has left the loop before the others: it had one batch less")
+    call.screen.heading("Rank 3 has one batch less than the others")
     answer = await _ask(call, "cancel_run", run=run)
     _expect(answer.fields.get("state") == "cancelled", "a cancelled run", answer)
 

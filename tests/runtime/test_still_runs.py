@@ -80,3 +80,15 @@ async def test_ranks_of_torchrun_are_watched(mesh: Mesh, tmp_path: Path) -> None
     assert still.still_since is not None
     found = await evidence_of(mesh, view)
     assert {process.rank for one in found if one for process in one.stacks} == {0, 1}
+
+
+@pytest.mark.parametrize("ending", ["cancel", "release"])
+async def test_where_a_run_stood_still_is_known_after_somebody_has_ended_it(mesh: Mesh, ending: str) -> None:
+    view = await mesh.start_run(RunRequest(("python", "-c", WAITS)))
+    await mesh.wait_run(view.run, until="still", timeout_s=20)
+    if ending == "cancel":
+        assert (await mesh.cancel_run(view.run)).state == "cancelled"
+    await mesh.release()
+    hosts = await mesh.evidence(view.run, timeout_s=5.0)
+    assert [host.error for host in hosts] == ["", ""]
+    assert [[rank.rank for rank in host.ranks if rank.stacks] for host in hosts] == [[0], [1]]

@@ -4,14 +4,19 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from milkweed.runtime.errors import InvalidArgument
-from milkweed.server.cli import COMMANDS, main
+from milkweed.runtime.records import Exit, MeshSpec, RunRequest, RunView
+from milkweed.server.cli import COMMANDS, following, main
 from milkweed.server.cli.call import parse_pairs
 from milkweed.server.cli.checks import CHECKS, check_directories, check_disk, check_index
+from tests.fakes import FakeMeshes, end_run
 from tests.server.conftest import MILKWEED, Cli
 
 
@@ -37,6 +42,13 @@ def test_the_version_is_told(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith("milkweed ")
+
+
+def test_the_package_run_as_a_program_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "milkweed", "--version"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout.split()[0]) == (0, "milkweed"), done.stderr
 
 
 def test_values_are_json_where_they_can_be() -> None:
@@ -84,6 +96,9 @@ def test_a_mesh_from_allocation_to_release(cli: Cli, tmp_path: Path) -> None:
     over = cli("stacks", ran["run"])
     assert over.returncode == 1
     assert over.stderr.startswith("run_ended: ")
+    diagnosed = f"{ran['run']} is succeeded: It succeeded, and nothing is found to be wrong.\n"
+    assert cli("diagnose", ran["run"]).stdout == cli("diagnose", "demo").stdout == diagnosed
+    assert json.loads(cli("diagnose", "demo", "-o", "json").stdout)["state"] == "succeeded"
     released = cli("release", mesh)
     assert (released.returncode, released.stdout.splitlines()[:2]) == (
         0,
@@ -100,6 +115,33 @@ def test_a_command_is_run_followed_and_given_back(cli: Cli) -> None:
     assert "succeeded after" in done.stderr
     assert "from" not in done.stderr
     assert cli("status").stdout == "no meshes\n"
+
+
+@pytest.mark.anyio
+async def test_who_follows_a_run_is_told_once_that_it_hangs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(following, "_WAIT_S", 0.01)
+    meshes = FakeMeshes()
+    monkeypatch.setattr(meshes, "on_start", lambda run: None)
+    mesh = await meshes.allocate(MeshSpec("demo", 2, 1), wait_s=1)
+    started = await mesh.start_run(RunRequest(("python", "train.py")))
+    held = mesh.held[started.run]
+    waited: list[float] = []
+
+    async def wait_run(run: str, **_: object) -> RunView:
+        """Nothing moves, twice; then it ends."""
+        waited.append(time.time())
+        ranks = tuple(replace(rank, start="cold") for rank in started.ranks)
+        held.view = replace(started, ranks=ranks, still_since=waited[0] - 30)
+        if len(waited) == 3:
+            end_run(held, "cancelled", Exit(signal=15, ended_by="cancelled"))
+        return held.view
+
+    monkeypatch.setattr(mesh, "wait_run", wait_run)
+    assert (await following.follow(mesh, started.run)).state == "cancelled"  # type: ignore[arg-type]
+    told = f"{started.run}: no rank has moved for 30 s: milkweed diagnose {started.run} tells why\n"
+    assert capsys.readouterr().err == told
 
 
 def test_a_command_is_run_on_hosts_that_have_the_directory_as_was_asked_for(cli: Cli, tmp_path: Path) -> None:

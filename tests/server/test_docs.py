@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 from pathlib import Path
 
 from milkweed.server.app import describe_tool
+from milkweed.server.cli import COMMANDS
 from milkweed.server.docs import main, render
 from milkweed.tools.registry import BUILT_IN, Registry
 
@@ -40,6 +42,12 @@ def test_every_tool_and_argument_is_documented() -> None:
 def test_the_readme_says_how_many_tools_there_are() -> None:
     readme = DOCUMENT.parents[1] / "README.md"
     assert f"The server offers {len(Registry.load().tools)} tools" in readme.read_text(encoding="utf-8")
+
+
+def test_the_readme_names_every_command() -> None:
+    readme = (DOCUMENT.parents[1] / "README.md").read_text(encoding="utf-8")
+    part = readme.partition("## The command line")[2].partition("\n## ")[0]
+    assert {name for name in COMMANDS if not re.search(rf"milkweed {name}\b|`{name}`", part)} == set()
 
 
 def test_a_stale_document_is_found_and_mended(tmp_path: Path) -> None:

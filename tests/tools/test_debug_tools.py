@@ -1,4 +1,4 @@
-"""stack_dump, on stacks that hosts could answer."""
+"""stack_dump, on stacks that hosts could answer; of which run stack_dump and diagnose_run tell."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -38,6 +38,20 @@ async def test_a_mesh_stands_for_its_newest_run(ask: Ask, run: str, mesh: FakeMe
     assert (await ask("stack_dump", target=mesh.id)).text == (await ask("stack_dump", target=run)).text
 
 
+async def test_a_mesh_stands_for_its_newest_run_in_a_diagnosis_too_one_that_is_over_if_none_runs(
+    ask: Ask, run: str, mesh: FakeMesh
+) -> None:
+    assert (await ask("diagnose_run", run="demo")).run == run
+    await ask("cancel_run", run=run)
+    answer = await ask("diagnose_run", run=mesh.id)
+    assert (answer.run, answer.state) == (run, "cancelled")
+
+
+async def test_a_mesh_that_had_no_run_has_nothing_to_diagnose(ask: Ask, mesh: FakeMesh) -> None:
+    with pytest.raises(NotFound, match=r"run_not_found: .* has had no run\. run_on_mesh"):
+        await ask("diagnose_run", run="demo")
+
+
 async def test_ranks_are_chosen(ask: Ask, run: str) -> None:
     assert "train.py:20" not in (await ask("stack_dump", target=run, ranks="0-1")).text
     with pytest.raises(NotFound, match="no rank 4"):
@@ -55,7 +69,7 @@ async def test_source_lines_are_those_of_the_workspace(
 
 async def test_a_run_that_is_over_has_no_stacks(ask: Ask, run: str, mesh: FakeMesh) -> None:
     await ask("cancel_run", run=run)
-    with pytest.raises(Conflict, match=r"run_ended: .* is cancelled.*read_run_output"):
+    with pytest.raises(Conflict, match=r"run_ended: .* is cancelled.*diagnose_run.*read_run_output"):
         await ask("stack_dump", target=run)
     with pytest.raises(Conflict, match="run_ended: no run is running"):
         await ask("stack_dump", target=mesh.id)

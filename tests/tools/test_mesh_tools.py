@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from milkweed.runtime.errors import Conflict, InvalidArgument, NotFound
-from milkweed.runtime.records import Exit, HostView, MeshSpec, ShownTree, TreeView
+from milkweed.runtime.index import MeshEvent
+from milkweed.runtime.records import Exit, HostEvent, HostView, MeshSpec, ShownTree, TreeView
 from milkweed.tools.events import fold_events
 from milkweed.tools.results import RESULT_BYTES
-from tests.fakes import FakeMesh, FakeMeshes, event
+from tests.fakes import STARTED, FakeMesh, FakeMeshes, event
 from tests.tools.conftest import Ask
 
 pytestmark = pytest.mark.anyio
@@ -196,6 +197,20 @@ def test_what_happened_alike_to_ranks_of_a_run_is_one_line() -> None:
         "22:13:20Z host 0 rank_exited run-a ranks 0-2 exit 0",
         "22:13:20Z host 0 rank_exited run-a rank 3 exit 1",
         "22:13:20Z host 0 run_ended run-a",
+    ]
+
+
+def test_what_happened_alike_on_hosts_is_one_line_and_the_keeper_is_none_of_them() -> None:
+    over = [MeshEvent(host, HostEvent(1, STARTED, "run_ended", run="run-a")) for host in (2, 0, 1, -1)]
+    assert fold_events(over) == [
+        "22:13:20Z hosts 0-2 run_ended run-a",
+        "22:13:20Z keeper run_ended run-a",
+    ]
+
+
+def test_since_when_a_run_stands_still_is_a_time_of_day() -> None:
+    assert fold_events([event("run_still", run="run-a", detail="1699999970.125")]) == [
+        "22:13:20Z host 0 run_still run-a since 22:12:50Z"
     ]
 
 

@@ -11,7 +11,7 @@ from ..stacks import main_thread
 from .case import Look, RankCase, RunCase, names, numbers
 from .collectives import find_last, find_lateness, is_moving
 from .finding import Finding
-from .said import in_ms, is_or_are, last_lines, short_place
+from .said import in_ms, is_or_are, last_lines, short_place, wait_or_waits
 from .starting import fails_to_start
 
 __all__ = ["find_hangs"]
@@ -59,7 +59,7 @@ def _stopped(case: RunCase) -> Iterator[Finding]:
     stopped = [one for one in case.alive if one.process is not None and one.process.os_state in _STOPPED]
     if stopped:
         others = [one for one in case.waiting if one not in stopped]
-        then = f"; {names(others)} wait in {others[0].collective}" if others else ""
+        then = f"; {names(others)} {wait_or_waits(others)} in {others[0].collective}" if others else ""
         yield Finding(
             "stopped",
             97,
@@ -108,7 +108,11 @@ def _elsewhere(case: RunCase) -> Iterator[Finding]:
         if one.alive and one not in waiting and not _is_stopped(one) and not _waits_at_exit(one)
     ]
     for one in odd[:2]:
-        then = f"; {names(waiting)} wait for it in {waiting[0].collective}" if waiting else ""
+        then = (
+            f"; {names(waiting)} {wait_or_waits(waiting)} for it in {waiting[0].collective}"
+            if waiting
+            else ""
+        )
         found = _what_holds(case, one, then)
         if found is not None:
             yield _of_all_there(found, one, odd)

@@ -9,7 +9,7 @@ from .case import RankCase, RunCase, names, numbers
 from .collectives import find_difference, is_moving, last_numbers
 from .finding import Finding, Kind
 from .loops import relate
-from .said import is_lost, is_or_are, it_or_them, last_lines, short_place
+from .said import is_lost, is_or_are, it_or_them, last_lines, short_place, wait_or_waits
 from .starting import is_starting
 
 __all__ = ["find_leaving"]
@@ -96,7 +96,7 @@ def _leaver(case: RunCase, inside: Sequence[RankCase]) -> Finding | None:
         90,
         f"{names(left).capitalize()} left the loop early and {is_or_are(left)} at"
         f" {short_place(case, left[0])} now;"
-        f" {names(stay)} still wait in {stay[0].collective} inside it.",
+        f" {names(stay)} still {wait_or_waits(stay)} in {stay[0].collective} inside it.",
         numbers(left),
         (
             f"{names(left)} at {case.place_of(left[0])}",

@@ -25,6 +25,7 @@ __all__ = [
     "place_of_failure",
     "said",
     "short_place",
+    "wait_or_waits",
     "words_of",
 ]
 
@@ -116,6 +117,10 @@ def last_lines(ranks: Sequence[RankCase]) -> tuple[str, ...]:
         if lines:
             return (f"rank {one.rank} wrote last: {lines[-1][:120]}",)
     return ()
+
+
+def wait_or_waits(ranks: Sequence[object]) -> str:
+    return "waits" if len(ranks) == 1 else "wait"
 
 
 def is_or_are(ranks: Sequence[object]) -> str:

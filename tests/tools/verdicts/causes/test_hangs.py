@@ -60,6 +60,13 @@ def test_a_rank_that_left_the_loop_and_does_something_else() -> None:
     assert "collectives begun: rank 3: 2, ranks 0-2: 3" in found.evidence
 
 
+def test_of_one_rank_it_is_said_that_it_waits() -> None:
+    left = rank(1, stack=["train.py:5 main", "train.py:60 save"], ops=TWO)
+    found = told(*waiting(0), left, source=SOURCE).cause
+    assert found is not None
+    assert "rank 0 still waits in all_reduce" in found.summary
+
+
 def test_a_rank_that_left_into_another_collective_left_early_too() -> None:
     left = rank(
         3, stack=["train.py:5 main", BARRIER], ops=flight("all_reduce", "all_reduce", "barrier", done=False)

@@ -1,0 +1,7 @@
+"""`python -m milkweed` is `milkweed`."""
+
+import sys
+
+from .server.cli import main
+
+sys.exit(main())
