@@ -245,3 +245,27 @@ def test_what_a_run_left_behind_is_told_where_there_is_nothing_worse() -> None:
 def test_all_ranks_at_one_place_are_nobodys_fault() -> None:
     assert case(*waiting(0, 1)).waiting
     assert hung(*waiting(0, 1)) == ("", ())
+
+
+def test_a_collective_later_in_the_same_step_is_no_way_out_of_the_loop() -> None:
+    source = {
+        "train.py": "def step():\n    share()\n    average()\n",
+        "sync.py": "def share():\n    gather()\ndef average():\n    for p in model:\n        reduce(p)\n",
+    }
+    shares = [
+        rank(
+            n,
+            stack=["train.py:2 step", "sync.py:2 share", BROADCAST],
+            ops=flight("all_reduce", "broadcast", done=False),
+        )
+        for n in (0, 1)
+    ]
+    averages = rank(
+        2,
+        stack=["train.py:3 step", "sync.py:5 average", ALL_REDUCE],
+        ops=flight("all_reduce", "all_reduce", done=False),
+    )
+    found = told(*shares, averages, source=source)
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == ("collective_mismatch", (2,))
+    assert found.other is None
