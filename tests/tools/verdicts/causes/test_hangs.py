@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from milkweed.runtime.evidence import Flight
+from milkweed.runtime.evidence import Collective, Flight
 
 from .building import (
     ALL_REDUCE,
@@ -269,3 +269,27 @@ def test_a_collective_later_in_the_same_step_is_no_way_out_of_the_loop() -> None
     assert found.cause is not None
     assert (found.cause.kind, found.cause.ranks) == ("collective_mismatch", (2,))
     assert found.other is None
+
+
+def of_group(group: str, number: int, before: int = 3) -> Flight:
+    """Collectives of group 1 that all got through, and one of a group that waits."""
+    done = (Collective(at + 1, "all_reduce", "1", at=float(at)) for at in range(before))
+    return Flight((*done, Collective(number, "all_reduce", group, at=4.0, done=False)))
+
+
+def test_ranks_that_wait_in_different_groups_have_another_order() -> None:
+    gradients = [rank(n, stack=INSIDE, ops=of_group("1", 4)) for n in (0, 2, 3)]
+    metrics = rank(1, stack=["train.py:3 main", ALL_REDUCE], ops=of_group("2", 1))
+    found = told(*gradients, metrics, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("collective_mismatch", (1,))
+    assert any("train.py:3 main" in line for line in found.evidence)
+
+
+def test_ranks_of_different_groups_that_wait_for_one_elsewhere_have_not() -> None:
+    stuck = rank(1, stack=["train.py:3 main", QUEUE_GET], ops=of_group("1", 4))
+    others = [
+        rank(0, stack=INSIDE, ops=of_group("1", 4)),
+        rank(2, stack=["train.py:2 main", ALL_REDUCE], ops=of_group("2", 1)),
+    ]
+    assert hung(*others, stuck) == ("waiting_in_python", (1,))
