@@ -293,3 +293,22 @@ def test_ranks_of_different_groups_that_wait_for_one_elsewhere_have_not() -> Non
         rank(2, stack=["train.py:2 main", ALL_REDUCE], ops=of_group("2", 1)),
     ]
     assert hung(*others, stuck) == ("waiting_in_python", (1,))
+
+
+def test_all_ranks_of_a_slow_host_are_stragglers() -> None:
+    many, more = ("all_reduce",) * 10, ("all_reduce",) * 11
+    ranks = [
+        rank(
+            n,
+            host=n // 2,
+            stack=INSIDE if n < 3 else ["train.py:3 main", "data.py:9 read"],
+            ops=flight(*many, lag=0.6 * (n // 2) + 0.01 * n),
+            ops_then=flight(*more, lag=0.6 * (n // 2) + 0.01 * n),
+        )
+        for n in range(4)
+    ]
+    found = told(*ranks, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("straggler", (2, 3))
+    assert "all of host 1" in found.summary
+    assert found.evidence[0].startswith("rank 3 at data.py:9 read")
