@@ -11,7 +11,7 @@ from ..stacks import main_thread
 from .case import Look, RankCase, RunCase, names, numbers, spans
 from .collectives import find_last, find_lateness, is_moving
 from .finding import Finding
-from .said import in_ms, is_or_are, last_lines, short_place
+from .said import in_ms, is_or_are, last_lines, place_in_words, printed_failure, short_place
 from .starting import fails_to_start
 
 __all__ = ["find_hangs"]
@@ -157,13 +157,19 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
     blocked = look.wait.what if look.wait.kind == "blocked" else _blocks(_line(case, one))
     if blocked:
         children = _children(case, look)
+        if cpu >= _BUSY and children:
+            return None  # a child computes, and it waits for that
+        raised = printed_failure(case, one)
+        wrote = (f"it wrote last: {place_in_words(raised)}{raised}",) if raised is not None else ()
         return Finding(
             "waiting_in_python",
             certainty,
             f"Rank {one.rank} waits in {blocked} at {short_place(case, one)}{then}.",
             (one.rank,),
-            (*evidence, *children, *_threads(case, look)),
-            "Whoever should release, put or send has not: look at its other threads and children.",
+            (*evidence, *wrote, *children, *_threads(case, look)),
+            "A thread or child of it failed, and nobody heard of that: mend what it wrote."
+            if raised is not None
+            else "Whoever should release, put or send has not: look at its other threads and children.",
         )
     if cpu >= _BUSY and not case.waiting:
         return None  # a program that computes, as it should

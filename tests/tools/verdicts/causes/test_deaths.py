@@ -287,3 +287,14 @@ def test_what_an_exception_was_raised_from_is_told_first() -> None:
     assert found is not None
     assert found.evidence[0] == "from ValueError: parameter group of another size"
     assert "from ValueError" not in found.evidence[1]
+
+
+def test_a_worker_that_the_kernel_killed_for_memory_ran_out_of_it() -> None:
+    text = raised("RuntimeError: DataLoader worker (pid(s) 4242, 4243) exited unexpectedly")
+    killed = KernelLine(1.0, "Memory cgroup out of memory: Killed process 4243 (pt_data_worker) total-vm:1kB")
+    found = told(rank(0, code=1, text=text), hosts=[HostEvidence(0, kernel=(killed,))])
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == ("out_of_memory", (0,))
+    assert any("4243" in line for line in found.cause.evidence)
+    other = KernelLine(1.0, "Memory cgroup out of memory: Killed process 77 (java) total-vm:1kB")
+    assert cause(rank(0, code=1, text=text), hosts=[HostEvidence(0, kernel=(other,))])[0] == "worker_killed"

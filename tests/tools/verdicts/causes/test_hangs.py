@@ -312,3 +312,45 @@ def test_all_ranks_of_a_slow_host_are_stragglers() -> None:
     assert (found.kind, found.ranks) == ("straggler", (2, 3))
     assert "all of host 1" in found.summary
     assert found.evidence[0].startswith("rank 3 at data.py:9 read")
+
+
+def test_a_rank_that_waits_for_what_failed_is_told_with_its_words() -> None:
+    text = "step 3\n" + raised("KeyError: 'label'", "data.py:9 produce")
+    stuck = rank(1, stack=["train.py:3 main", QUEUE_GET], ops=TWO, text=text)
+    found = told(*waiting(0), stuck, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("waiting_in_python", (1,))
+    assert any("data.py:9" in line and "KeyError: 'label'" in line for line in found.evidence)
+    went_on = rank(1, stack=["train.py:3 main", QUEUE_GET], ops=TWO, text=text + "tried again\nstep 4\n")
+    found = told(*waiting(0), went_on, source=SOURCE).cause
+    assert found is not None
+    assert "KeyError" not in " ".join(found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (
+            "unable to allocate shared memory(shm) for file </torch_1_2_3>: No space left on device (28)",
+            "shm_full",
+        ),
+        ("[Errno 28] No space left on device: 'cache/7.bin'", "disk_full"),
+    ],
+)
+def test_a_rank_that_waits_for_a_worker_that_had_no_room(words: str, kind: str) -> None:
+    stuck = [
+        rank(n, stack=["train.py:7 main", QUEUE_GET], text=raised(f"OSError: {words}", "data.py:9 produce"))
+        for n in range(2)
+    ]
+    assert hung(*stuck) == (kind, (0, 1))
+
+
+def test_a_rank_that_waits_for_a_child_which_computes_is_in_no_hang() -> None:
+    busy = rank(
+        0,
+        stack=["train.py:3 main", QUEUE_GET],
+        ops=TWO,
+        children=[process(0, ["build.py:4 compile"], child_of=0)],
+        cpu=0.98,
+    )
+    assert hung(busy, *waiting(1)) == ("", ())
