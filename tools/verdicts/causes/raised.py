@@ -11,7 +11,7 @@ from .case import RankCase, RunCase, names, numbers
 from .finding import Finding
 from .said import FATAL, alike, faults, is_lost, place_of_failure, said, words_of
 
-__all__ = ["find_raised"]
+__all__ = ["UNEQUAL", "find_raised"]
 
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)'?")
 _PORT_IN_USE = re.compile(
@@ -21,7 +21,7 @@ _OF_TORCH = re.compile(
     r"rendezvous|init_process_group|TCPStore|DistNetworkError|MASTER_PORT|server socket|c10d"
 )
 _PORT = re.compile(r"(?:port[: ]+|:)(\d{3,5})\b")
-_UNEQUAL = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)|Received data size doesn't match")
+UNEQUAL = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)|Received data size doesn't match")
 _DETECTED = re.compile(r"Detected mismatch between collectives on ranks")
 _OP_TYPE = re.compile(r"OpType=(\w+)")
 _SHAPE = re.compile(r"TensorShape=(\[[^\]]*\])")
@@ -78,7 +78,7 @@ def _of_mismatches(case: RunCase) -> Iterator[Finding]:
                 "All ranks must call the same collectives in the same order, with equal shapes and types.",
             )
             return
-        if found := _UNEQUAL.search(text):
+        if found := UNEQUAL.search(text):
             sizes = f": {found[1]} bytes came where {found[2]} were to come" if found[1] else ""
             yield Finding(
                 "shape_mismatch",

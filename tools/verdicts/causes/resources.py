@@ -146,7 +146,7 @@ def _worker(case: RunCase, first: RankCase, found: re.Match[str]) -> Finding:
 
 
 def _of_kernel(case: RunCase, ranks: tuple[RankCase, ...]) -> str:
-    """What the kernel wrote when it killed a worker of these ranks for want of memory; empty if it did not."""
+    """What the kernel wrote as it killed a worker of these ranks for want of memory; empty if it did not."""
     for one in ranks:
         found = _WORKER.search(words_of(one))
         pids = re.findall(r"\d+", found[1]) if found is not None else []
