@@ -101,7 +101,9 @@ def _computing(case: RunCase, busy: Sequence[RankCase]) -> str:
     where = f"rank {busy[0].rank} at {place}; " if place else ""
     verb = "compute" if len(busy) > 1 else "computes"
     who = names(busy).capitalize()
-    return f"{who} {verb}: {where}whether that gets on cannot be seen, as nothing is printed."
+    idle = [one for one in case.waiting if one not in busy]
+    wait = f"{names(idle)} wait{'' if len(idle) > 1 else 's'} in {idle[0].collective}; " if idle else ""
+    return f"{who} {verb}: {where}{wait}whether that gets on cannot be seen, as nothing is printed."
 
 
 def _why(case: RunCase) -> str:

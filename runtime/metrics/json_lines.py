@@ -11,7 +11,18 @@ from .words import is_progress, plausible_time, values_of
 
 __all__ = ["find_note", "parse_json_lines", "parse_reported"]
 
-_STEPS = ("step", "global_step", "_step", "iteration", "iter", "num_updates", "batch")
+_STEPS = (
+    "step",
+    "global_step",
+    "_step",
+    "train_step",
+    "iteration",
+    "iter",
+    "it",
+    "num_updates",
+    "update",
+    "batch",
+)
 _TIMES = ("time", "timestamp", "_timestamp", "wall_time", "ts", "at")
 _LONGEST = 64 * 1024
 

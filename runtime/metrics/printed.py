@@ -29,8 +29,8 @@ _BECAME = re.compile(
     r"\b(?P<name>[A-Za-z][\w/]*) (?:is|became|was) (?P<value>[-+]?(?:nan|inf))\b", re.IGNORECASE
 )
 _STEP = re.compile(
-    r"(?<![\w/.])(?:global[_ ]?step|train[_ ]?step|step|iteration|iter|itr|update|num_updates|batch)"
-    r"['\"]?\s{0,3}[:=#]?\s{0,8}\[?\s{0,8}(?P<step>\d{1,15})(?![\w.])",
+    r"(?<![\w/.])(?:global[_ ]?step|train[_ ]?step|step|iteration|iter|itr|it|update|num_updates|batch)"
+    r"['\"]?\s{0,3}[:=#]?\s{0,8}\[?\s{0,8}(?P<step>\d{1,15})(?![\w.]|:\d)",
     re.IGNORECASE,
 )
 _BAR = re.compile(r"(?<![\w/.])(?P<step>\d{1,15})/\d{1,15}\s?\[")

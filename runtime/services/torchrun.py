@@ -59,8 +59,9 @@ def parse_failures(text: str) -> tuple[RankFailure, ...]:
 def endings(ranks: Sequence[int], launcher: Exit, text: str) -> tuple[tuple[int, Exit], ...]:
     """How each of torchrun's ranks ended, the first failure first; empty when nothing is known of them.
 
-    `launcher` is torchrun's own end and `text` (the end of) its output. Ranks do not outlive torchrun: what
-    it does not name was ended with it.
+    `launcher` is torchrun's own end and `text` (the end of) its output. It names every rank that did not end
+    with 0, also those that it stopped: one that it neither names nor stopped had ended well before. Ranks do
+    not outlive torchrun: where it stopped one and does not name it, what is not named was ended with it.
     """
     if launcher.ok:
         return tuple((rank, Exit(code=0)) for rank in ranks)
@@ -71,7 +72,9 @@ def endings(ranks: Sequence[int], launcher: Exit, text: str) -> tuple[tuple[int,
         return ()
     named = {failure.rank for failure in failures}
     told = [(failure.rank, _exit(failure)) for failure in failures]
-    return (*told, *((rank, Exit(ended_by="peer_failed")) for rank in ranks if rank not in named))
+    stopped = {int(pid) for pid in _CLOSING.findall(text)} - {failure.pid for failure in failures}
+    other = Exit(ended_by="peer_failed") if stopped else Exit(code=0)
+    return (*told, *((rank, other) for rank in ranks if rank not in named))
 
 
 def _exit(failure: RankFailure) -> Exit:

@@ -28,6 +28,8 @@ def read(text: str) -> list[tuple[int | None, dict[str, float]]]:
         ("global_step=100 | lm loss: 1.0E+01", 100, {"loss": 10.0}),
         ("step 3/100 loss 2.0 lr 1e-3", 3, {"loss": 2.0, "lr": 1e-3}),
         ("step: 5 reward -3.5", 5, {"reward": -3.5}),
+        ("pretrain | it   26/60 | train/loss inf | tok/s 1491", 26, {"train/loss": math.inf}),
+        ('{"update": 9, "loss": 2.5}', 9, {"loss": 2.5}),
         ("\x1b[32mstep 4\x1b[0m loss: \x1b[1m2.5\x1b[0m", 4, {"loss": 2.5}),
         ('{"step": 4, "loss": 2.5}', 4, {"loss": 2.5}),
     ],
@@ -100,3 +102,7 @@ def test_junk_is_no_fault(data: bytes) -> None:
 def test_names_are_words_of_the_line(text: str) -> None:
     for point in parse_printed(text.encode()):
         assert all(name in text or "/" in name or name == "epoch" for name in point.values)
+
+
+def test_the_time_of_a_bar_is_no_step() -> None:
+    assert read("12 it [00:03, 3.9 it/s, loss=2.0]") == [(None, {"loss": 2.0})]

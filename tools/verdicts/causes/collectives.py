@@ -46,10 +46,11 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """A rank that begins most collectives last: `share` of `count`, by `behind_s` (median); `every_s` is the
-    time between two of them."""
+    """Ranks that begin most collectives after the others: `share` of `count`, by `behind_s` (median);
+    `every_s` is the time between two of them. They are one, or, as those of a slow host, some that come about
+    together, and never more than half."""
 
-    rank: int
+    ranks: tuple[int, ...]
     count: int
     share: float
     behind_s: float
@@ -164,7 +165,7 @@ def find_last(case: RunCase) -> tuple[int, float] | None:
 
 
 def find_lateness(case: RunCase) -> Lateness | None:
-    """The rank that the others wait for, where one does."""
+    """The ranks that the others wait for, where some do."""
     numbered = _by_number(case)
     ops = Counter(group for group, _ in numbered)
     if not ops:
@@ -177,19 +178,27 @@ def find_lateness(case: RunCase) -> Lateness | None:
     if len(arrivals) < _LEAST_COMMON:
         return None
     arrivals = arrivals[-64:]
-    gaps: list[tuple[int, float]] = []
-    for at in arrivals:
-        ordered = sorted(at, key=lambda rank: at[rank])
-        gaps.append((ordered[-1], at[ordered[-1]] - at[ordered[-2]]))
+    gaps = [_last_of(at) for at in arrivals]
     # Of many collectives a step only some are where the rank is awaited: those with a gap tell.
-    telling = [(rank, gap) for rank, gap in gaps if gap >= _LATE_S]
+    telling = [(last, gap) for last, gap in gaps if gap >= _LATE_S]
     if len(telling) < min(3, len(gaps)):
         return None
-    rank, count = Counter(rank for rank, _ in telling).most_common(1)[0]
-    share = count / len(telling)
-    behind = sorted(gap for who, gap in telling if who == rank)[count // 2]
+    times = Counter(rank for last, _ in telling for rank in last)
+    often = tuple(sorted(rank for rank, count in times.items() if count >= _LATE_SHARE * len(telling)))
+    together = sum(set(often) <= set(last) for last, _ in telling)
+    ranks = often if often and together >= _LATE_SHARE * len(telling) else (times.most_common(1)[0][0],)
+    waits = sorted(gap for last, gap in telling if set(ranks) <= set(last))
+    share = len(waits) / len(telling)
     span = max(arrivals[-1].values()) - max(arrivals[0].values())
-    waited = sum(gap for who, gap in telling if who == rank)
+    waited = sum(waits)
     if share < _LATE_SHARE or span <= 0 or waited < 0.25 * span:
         return None
-    return Lateness(rank, len(telling), share, behind, span / max(1, len(telling) - 1))
+    return Lateness(ranks, len(telling), share, waits[len(waits) // 2], span / max(1, len(telling) - 1))
+
+
+def _last_of(at: Mapping[int, float]) -> tuple[tuple[int, ...], float]:
+    """The ranks behind the longest gap between two arrivals, and that gap; at most half of all are last."""
+    ordered = sorted(at, key=lambda rank: at[rank])
+    half = len(ordered) - len(ordered) // 2
+    first = max(range(half, len(ordered)), key=lambda place: at[ordered[place]] - at[ordered[place - 1]])
+    return tuple(ordered[first:]), at[ordered[first]] - at[ordered[first - 1]]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from ....runtime.consequences import is_consequence
 from .case import RankCase, RunCase, names, numbers
 from .finding import Finding
+from .raised import UNEQUAL
 
 __all__ = ["find_drift"]
 
@@ -29,6 +30,10 @@ def find_drift(case: RunCase) -> Iterator[Finding]:
         if first is None
         else f"{first.failure}\n{first.failure and first.failure.traceback}\n{first.text[-800:]}"
     )
+    # Of a rank whose tensors have another size something was set up otherwise.
+    sizes = any(
+        one.failed and UNEQUAL.search(f"{one.failure or ''}\n{one.text[-3000:]}") for one in case.ranks
+    )
     for what, name, values in _differences(case):
         by_value: dict[str, list[RankCase]] = {}
         for rank in case.ranks:
@@ -46,6 +51,8 @@ def find_drift(case: RunCase) -> Iterator[Finding]:
         if first is None and not _numbers_differ(case, odd):
             continue
         certainty = 89 if named and one_sided else 80 if named else 74 if one_sided else 52
+        if sizes and one_sided:
+            certainty = max(certainty, 83)
         told = ", ".join(
             f"{names(ranks)}: {value[:_SHOWN] or 'not set'}" for value, ranks in list(by_value.items())[:3]
         )

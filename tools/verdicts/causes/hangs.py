@@ -8,10 +8,18 @@ from dataclasses import replace
 
 from ..frames import is_library
 from ..stacks import main_thread
-from .case import Look, RankCase, RunCase, names, numbers
+from .case import Look, RankCase, RunCase, names, numbers, spans
 from .collectives import find_last, find_lateness, is_moving
 from .finding import Finding
-from .said import in_ms, is_or_are, last_lines, short_place, wait_or_waits
+from .said import (
+    in_ms,
+    is_or_are,
+    last_lines,
+    place_in_words,
+    printed_failure,
+    short_place,
+    wait_or_waits,
+)
 from .starting import fails_to_start
 
 __all__ = ["find_hangs"]
@@ -80,20 +88,27 @@ def _straggler(case: RunCase) -> Iterator[Finding]:
     late = find_lateness(case)
     if late is None or (case.alive and not is_moving(case)):
         return
-    rank = case.by_rank[late.rank]
-    others = [one for one in case.ranks if one.rank != late.rank]
+    slow = [case.by_rank[rank] for rank in late.ranks]
+    others = [one for one in case.ranks if one not in slow]
+    # Of those that come last together one that does not wait already tells where the time goes.
+    rank = next((one for one in slow if one.latest.frames and not one.collective), slow[0])
     at = (f"rank {rank.rank} at {case.place_of(rank)}",) if rank.latest.frames else ()
     busy = rank.process.cpu if rank.process is not None else None
     cpu = (f"it uses {busy:.0%} of a core",) if busy is not None else ()
+    hosts = {one.host for one in slow}
+    alone = len(slow) > 1 and len(hosts) == 1 and hosts.isdisjoint(one.host for one in others)
+    of_host = f" (all of host {slow[0].host})" if alone else ""
+    are = "are the stragglers: they come" if len(slow) > 1 else "is the straggler: it comes"
     yield Finding(
         "straggler",
         88,
-        f"Rank {rank.rank} is the straggler: it comes last to {late.share:.0%} of collectives,"
+        f"{names(slow).capitalize()}{of_host} {are} last to {late.share:.0%} of collectives,"
         f" {in_ms(late.behind_s)}"
         f" behind {names(others)}, one every {in_ms(late.every_s)}. All make progress.",
-        (rank.rank,),
+        numbers(slow),
         (*at, *cpu),
-        f"stack_dump(target={case.run!r}, ranks='{rank.rank}') a few times shows what it does between them.",
+        f"stack_dump(target={case.run!r}, ranks='{spans(late.ranks)}') a few times shows what is done"
+        " between them.",
     )
 
 
@@ -154,13 +169,19 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
     blocked = look.wait.what if look.wait.kind == "blocked" else _blocks(_line(case, one))
     if blocked:
         children = _children(case, look)
+        if cpu >= _BUSY and children:
+            return None  # a child computes, and it waits for that
+        raised = printed_failure(case, one)
+        wrote = (f"it wrote last: {place_in_words(raised)}{raised}",) if raised is not None else ()
         return Finding(
             "waiting_in_python",
             certainty,
             f"Rank {one.rank} waits in {blocked} at {short_place(case, one)}{then}.",
             (one.rank,),
-            (*evidence, *children, *_threads(case, look)),
-            "Whoever should release, put or send has not: look at its other threads and children.",
+            (*evidence, *wrote, *children, *_threads(case, look)),
+            "A thread or child of it failed, and nobody heard of that: mend what it wrote."
+            if raised is not None
+            else "Whoever should release, put or send has not: look at its other threads and children.",
         )
     if cpu >= _BUSY and not case.waiting:
         return None  # a program that computes, as it should

@@ -49,7 +49,11 @@ def find_leaving(case: RunCase) -> Iterator[Finding]:
             places,
             "All ranks must call the same collectives in the same order, with equal shapes and types.",
         )
-    elif (found := _stacks_differ(case, inside)) and leaver is None and len(inside) == len(case.looked_at):
+    elif (
+        leaver is None
+        and len(inside) == len(case.looked_at)
+        and (found := _stacks_differ(case, inside) or _groups_differ(case, inside))
+    ):
         yield found
 
 
@@ -123,6 +127,31 @@ def _stacks_differ(case: RunCase, inside: Sequence[RankCase]) -> Finding | None:
         tuple(min((tuple(ranks) for ranks in names_of.values()), key=lambda ranks: len(tuple(ranks)))),
         _places(case, [tuple(ranks) for ranks in names_of.values()]),
         "All ranks must call the same collectives in the same order.",
+    )
+
+
+def _groups_differ(case: RunCase, inside: Sequence[RankCase]) -> Finding | None:
+    """All wait, and not in one group: each for ranks that would have to come to another group first."""
+    ranks_of: dict[str, list[RankCase]] = {}
+    for one in inside:
+        last = one.flight.entries[-1] if one.flight.entries else None
+        if last is None or last.done or last.p2p:
+            return None
+        ranks_of.setdefault(last.group, []).append(one)
+    if len(ranks_of) < 2 or len({_place(one) for one in inside}) < 2:
+        return None
+    groups = sorted(ranks_of.items(), key=lambda one: -len(one[1]))
+    words = ", ".join(
+        f"{names(ranks)}: {ranks[0].flight.entries[-1].op} of group {group}" for group, ranks in groups[:3]
+    )
+    most, fewest = groups[0][1], groups[-1][1]
+    return Finding(
+        "collective_mismatch",
+        84,
+        f"The ranks wait in collectives of different groups: {words}.",
+        numbers(fewest) if len(fewest) < len(most) else (),
+        _places(case, [numbers(ranks) for _, ranks in groups]),
+        "Ranks that share several groups must call their collectives in the same order.",
     )
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -12,6 +13,7 @@ from .case import RankCase
 
 __all__ = ["Relation", "relate"]
 
+_COMPREHENSION = re.compile(r"<(?:\w+comp|genexpr)>")
 # `left`: the first has left what the second is still in; `is_left`: the other way round; `together`: in the
 # same loop or function body; `unknown`: their stacks have nothing in common that tells.
 Relation = Literal["left", "is_left", "together", "unknown"]
@@ -43,12 +45,22 @@ def relate(one: RankCase, other: RankCase, source: Callable[[str], str | None]) 
         return "left"
     if around_mine and not around_theirs and there.line > here.line:
         return "is_left"
-    deeper_theirs, deeper_mine = len(theirs) > shared, len(mine) > shared
-    if here.line > there.line and deeper_theirs:
+    if here.line > there.line and _may_loop(theirs[shared:], source):
         return "left"
-    if there.line > here.line and deeper_mine:
+    if there.line > here.line and _may_loop(mine[shared:], source):
         return "is_left"
     return "together" if text else "unknown"
+
+
+def _may_loop(deeper: Sequence[Frame], source: Callable[[str], str | None]) -> bool:
+    """Whether one of these calls is in a loop of its function; a call that is in none is left every time."""
+    for frame in deeper:
+        text = source(frame.file)
+        if text is None or _COMPREHENSION.fullmatch(frame.function.rsplit(".", 1)[-1]):
+            return True
+        if any(first <= frame.line <= last for first, last in _loops(text)):
+            return True
+    return False
 
 
 def _same_function(one: Frame, other: Frame) -> bool:

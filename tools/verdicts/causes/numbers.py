@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 
 from ....runtime.metrics.series import BadValue, RankMetrics
@@ -19,6 +20,14 @@ _ALIKE = 0.7
 _BEGINS = (1, 3)
 _GROWS = 2.0
 _COUNTS = 0.03
+# Of what all replicas have the same: logarithms of ratios, since a step may have been made before the first.
+_SAME = 0.25
+_PARTED = 0.2
+_PARTS_BY = 3.0
+_NOT_AVERAGED = (
+    "Gradients of these ranks are not averaged with the others': check what is wrapped in"
+    " DistributedDataParallel, no_sync, and which parameters are reduced."
+)
 
 
 def find_bad_numbers(case: RunCase) -> Iterator[Finding]:
@@ -148,6 +157,16 @@ def _parting(case: RunCase) -> Iterator[Finding]:
         lasts = sorted(last for _, last in ends.values())
         middle_first, middle = firsts[len(firsts) // 2], lasts[len(lasts) // 2]
         at_first, at_last = _apart(firsts[0], firsts[-1]), _apart(lasts[0], lasts[-1])
+        if _is_of_weights(name) and at_first < _SAME and at_last > max(_PARTED, _PARTS_BY * at_first):
+            yield Finding(
+                "replicas_diverge",
+                76,
+                f"{name} differs between ranks, {lasts[0]:.4g} to {lasts[-1]:.4g}, and began alike.",
+                tuple(sorted(ends)),
+                (", ".join(f"rank {rank}: {ends[rank][1]:.4g} at last" for rank in sorted(ends)[:4]),),
+                _NOT_AVERAGED,
+            )
+            return
         if at_first > _ALIKE or at_last < _GROWS * at_first:
             continue
         # What is small beside all that has changed is noise: losses near zero are many times each other.
@@ -165,10 +184,14 @@ def _parting(case: RunCase) -> Iterator[Finding]:
                 f"{name} of {names(odd)} parts from that of the other ranks, which began alike.",
                 tuple(odd),
                 (words,),
-                "Gradients of these ranks are not averaged with the others': check what is wrapped in"
-                " DistributedDataParallel, no_sync, and which parameters are reduced.",
+                _NOT_AVERAGED,
             )
             return
+
+
+def _is_of_weights(name: str) -> bool:
+    """Whether replicas have the same of it, whatever data they see."""
+    return re.search(r"(?:param(?:eter)?|weight)s?_?norm", name.lower()) is not None
 
 
 def _means_state(name: str) -> bool:

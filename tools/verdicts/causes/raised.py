@@ -6,18 +6,22 @@ import re
 from collections.abc import Iterator
 
 from ..failures import exit_in_words
+from ..tracebacks import PythonFailure
 from .case import RankCase, RunCase, names, numbers
 from .finding import Finding
 from .said import FATAL, alike, faults, is_lost, place_of_failure, said, words_of
 
-__all__ = ["find_raised"]
+__all__ = ["UNEQUAL", "find_raised"]
 
 _NO_MODULE = re.compile(r"No module named '?([\w.]+)'?")
 _PORT_IN_USE = re.compile(
     r"[Aa]ddress already in use|EADDRINUSE|errno: 98\b|port is already in use", re.IGNORECASE
 )
+_OF_TORCH = re.compile(
+    r"rendezvous|init_process_group|TCPStore|DistNetworkError|MASTER_PORT|server socket|c10d"
+)
 _PORT = re.compile(r"(?:port[: ]+|:)(\d{3,5})\b")
-_UNEQUAL = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)|Received data size doesn't match")
+UNEQUAL = re.compile(r"op\.preamble\.length <= op\.nbytes\. (\d+) vs (\d+)|Received data size doesn't match")
 _DETECTED = re.compile(r"Detected mismatch between collectives on ranks")
 _OP_TYPE = re.compile(r"OpType=(\w+)")
 _SHAPE = re.compile(r"TensorShape=(\[[^\]]*\])")
@@ -74,7 +78,7 @@ def _of_mismatches(case: RunCase) -> Iterator[Finding]:
                 "All ranks must call the same collectives in the same order, with equal shapes and types.",
             )
             return
-        if found := _UNEQUAL.search(text):
+        if found := UNEQUAL.search(text):
             sizes = f": {found[1]} bytes came where {found[2]} were to come" if found[1] else ""
             yield Finding(
                 "shape_mismatch",
@@ -143,7 +147,9 @@ def _package(rank: RankCase, module: str) -> str:
 
 def _port_in_use(case: RunCase, first: RankCase) -> Finding:
     ranks = alike(case, _PORT_IN_USE) or (first,)
-    found = _PORT.search(words_of(first))
+    # Not in a traceback, where numbers are lines.
+    told = f"{first.failure}\n{first.failure.cause}" if first.failure is not None else words_of(first)
+    found = _PORT.search(told)
     port = found[1] if found else ""
     host = case.hosts.get(first.host)
     holders = [one for one in host.listeners if one.pid and str(one.port) == port] if host is not None else []
@@ -151,12 +157,21 @@ def _port_in_use(case: RunCase, first: RankCase) -> Finding:
     return Finding(
         "port_in_use",
         93,
-        f"Port {port + ' ' if port else ''}is in use on host {first.host}: {names(ranks)} could not"
+        f"{f'Port {port}' if port else 'A port'} is in use on host {first.host}: {names(ranks)} could not"
         " listen on it.",
         numbers(ranks),
         (*said(first), *who),
-        "Leave MASTER_PORT to the run (it reserves a free one), or choose another port.",
+        "Leave MASTER_PORT to the run (it reserves a free one), or choose another port."
+        if _OF_TORCH.search(words_of(first))
+        else "Choose another port: each rank of a host one of its own (port + LOCAL_RANK), or 0 for any.",
     )
+
+
+def _end_of(failure: PythonFailure) -> str:
+    """Of its traceback, without what it was raised from."""
+    lines = failure.traceback.splitlines()
+    of_cause = next((at for at, line in enumerate(lines) if line.startswith("from ")), len(lines))
+    return "\n".join(lines[:of_cause][-6:])[:500]
 
 
 def _exception(case: RunCase, first: RankCase, mend: str) -> Finding:
@@ -178,7 +193,9 @@ def _exception(case: RunCase, first: RankCase, mend: str) -> Finding:
     then = f"; {names(after)} failed after it" if after else ""
     evidence = list(said(first))
     if first.failure is not None and first.failure.traceback:
-        evidence = ["\n".join(first.failure.traceback.splitlines()[-6:])[:500]]
+        evidence = [_end_of(first.failure)]
+        if first.failure.cause:
+            evidence.insert(0, f"from {first.failure.cause[:240]}")
     if first.unprinted:
         evidence.append("not in its output: sys.excepthook is another one, or stderr is closed")
     if after and after[0].failure is not None:

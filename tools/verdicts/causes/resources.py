@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from .case import RankCase, RunCase, names, numbers
+from .collectives import is_moving
 from .devices import memory_in_use
 from .finding import Finding
-from .said import MB, alike, faults, memory_words, said, words_of
+from .said import MB, alike, faults, kernel_lines, memory_words, printed_failure, said, words_of
 
 __all__ = ["find_shortages", "shared_full"]
 
@@ -30,6 +31,7 @@ _HOST_MEMORY = re.compile(
 _WORKER = re.compile(
     r"DataLoader worker \(pid\(?s?\)? ?([\d, ]+)\) (?:is killed by signal: (\w[\w ]*)|exited unexpectedly)"
 )
+_OOM_KILL = re.compile(r"[Oo]ut of memory: Killed process (\d+)")
 _POOL = re.compile(r"BrokenProcessPool|terminated abruptly")
 
 
@@ -41,6 +43,35 @@ def find_shortages(case: RunCase) -> Iterator[Finding]:
         yield from _of_workers(case, first, words)
         yield from _of_disks(case, first, words)
         yield from _of_memory(case, first, words)
+    elif not is_moving(case):
+        yield from _of_helpers(case)
+
+
+def _of_helpers(case: RunCase) -> Iterator[Finding]:
+    """What a thread or child had no room for, of ranks that run on and do not hear of it."""
+    short = [
+        (one, str(found))
+        for one in case.alive
+        if (found := printed_failure(case, one)) is not None and _FULL.search(str(found))
+    ]
+    if not short:
+        return
+    first, words = short[0]
+    ranks = tuple(one for one, _ in short)
+    shared = _SHARED.search(words) is not None
+    full = shared_full(case, first) if shared else _disk_full(case, first, case.mend(words))
+    what = "shared memory (/dev/shm)" if shared else f"a disk of host {first.host}"
+    yield replace(
+        full,
+        summary=f"A thread or child of {names(ranks)} failed for want of room in {what}, and what waits for"
+        " it has not heard of that.",
+        ranks=numbers(ranks),
+        evidence=(
+            f"rank {first.rank} wrote last: {words[:240]}",
+            f"rank {first.rank} at {case.place_of(first)}",
+            *full.evidence[len(said(first)) :],
+        ),
+    )
 
 
 def _of_workers(case: RunCase, first: RankCase, words: str) -> Iterator[Finding]:
@@ -91,6 +122,15 @@ def _worker(case: RunCase, first: RankCase, found: re.Match[str]) -> Finding:
     if _BUS.search(how) or (_BUS.search(words_of(first)) and "shared memory" in words_of(first)):
         return shared_full(case, first)
     ranks = alike(case, _WORKER)
+    if line := _of_kernel(case, ranks):
+        return Finding(
+            "out_of_memory",
+            95,
+            f"The kernel killed DataLoader workers of {names(ranks)}: there was no memory left for them.",
+            numbers(ranks),
+            (*said(first), f"kernel: {line[:160]}", *memory_words(case, first)),
+            "Fewer workers, a smaller prefetch_factor, or hold less in the dataset.",
+        )
     killed = f" by {how}" if how else ""
     kills = sum(one.exit.oom_kills for one in ranks if one.exit is not None)
     memory = ("the kernel's oom_kill counter rose",) if kills else ()
@@ -103,6 +143,17 @@ def _worker(case: RunCase, first: RankCase, found: re.Match[str]) -> Finding:
         "Fewer workers or a smaller prefetch if memory was short; num_workers=0 shows what the dataset"
         " itself does.",
     )
+
+
+def _of_kernel(case: RunCase, ranks: tuple[RankCase, ...]) -> str:
+    """What the kernel wrote as it killed a worker of these ranks for want of memory; empty if it did not."""
+    for one in ranks:
+        found = _WORKER.search(words_of(one))
+        pids = re.findall(r"\d+", found[1]) if found is not None else []
+        for line in kernel_lines(case, one):
+            if (killed := _OOM_KILL.search(line.text)) and killed[1] in pids:
+                return line.text
+    return ""
 
 
 def shared_full(case: RunCase, first: RankCase) -> Finding:

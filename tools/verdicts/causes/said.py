@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ....runtime.consequences import is_consequence
 from ....runtime.evidence import KernelLine
 from ..frames import is_library, place
+from ..tracebacks import PythonFailure, parse_failure
 from .case import RankCase, RunCase
 
 __all__ = [
@@ -22,7 +23,9 @@ __all__ = [
     "kernel_lines",
     "last_lines",
     "memory_words",
+    "place_in_words",
     "place_of_failure",
+    "printed_failure",
     "said",
     "short_place",
     "wait_or_waits",
@@ -60,9 +63,24 @@ def said(rank: RankCase) -> tuple[str, ...]:
 
 
 def place_of_failure(rank: RankCase) -> str:
-    return (
-        f"{rank.failure.file}:{rank.failure.line} " if rank.failure is not None and rank.failure.file else ""
-    )
+    return place_in_words(rank.failure) if rank.failure is not None else ""
+
+
+def place_in_words(failure: PythonFailure) -> str:
+    """`train.py:12 `, empty where none is known."""
+    return f"{failure.file}:{failure.line} " if failure.file else ""
+
+
+def printed_failure(case: RunCase, rank: RankCase) -> PythonFailure | None:
+    """Of a rank that runs: the traceback that its output ends with, as of a thread or child that failed."""
+    if not rank.alive:
+        return None
+    found = parse_failure(rank.text, workspace=case.workspace)
+    if found is None or found.exception == FATAL:
+        return None
+    lines = [line for line in rank.text.splitlines() if line.strip()]
+    begin = str(found).partition("\n")[0][:80]
+    return found if any(begin in line for line in lines[-2:]) else None
 
 
 def faults(rank: RankCase) -> tuple[str, ...]:

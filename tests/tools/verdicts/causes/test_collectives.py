@@ -126,7 +126,7 @@ def test_the_rank_that_comes_last_to_most_is_late() -> None:
         case(*(rank(n, ops=flight(*MANY, lag=0.6 if n == 2 else 0.01 * n)) for n in range(4)))
     )
     assert found is not None
-    assert (found.rank, found.count, found.share) == (2, 10, 1.0)
+    assert (found.ranks, found.count, found.share) == ((2,), 10, 1.0)
     assert found.behind_s == pytest.approx(0.57)
     assert found.every_s == pytest.approx(1.0, rel=0.15)
 
@@ -173,7 +173,19 @@ def test_any_entries_can_be_compared(flights: list[Flight]) -> None:
     find_difference(run)
     is_between(run)
     late = find_lateness(run)
-    assert late is None or 0 <= late.rank < len(flights)
+    assert late is None or set(late.ranks) < set(range(len(flights)))
     everything_equal = case(*(rank(n, ops=flights[0]) for n in range(3)))
     assert find_difference(everything_equal) is None
     assert find_lateness(everything_equal) is None
+
+
+def test_one_rank_that_comes_behind_all_is_late_alone_whoever_is_next_to_it() -> None:
+    """The next to last changes from one collective to the next."""
+    entries: list[list[Collective]] = [[], [], [], []]
+    for at in range(12):
+        for n in range(4):
+            lag = 0.5 if n == 3 else 0.3 if n == at % 3 and at % 4 == 0 else 0.0
+            entries[n].append(Collective(at + 1, "all_reduce", at=at + lag))
+    found = find_lateness(case(*(rank(n, ops=Flight(tuple(mine))) for n, mine in enumerate(entries))))
+    assert found is not None
+    assert found.ranks == (3,)

@@ -259,3 +259,42 @@ def test_a_fault_in_a_library_is_named_by_its_place_alone() -> None:
     found = told(rank(0, signal=signal.SIGSEGV, text=text)).cause
     assert found is not None
     assert "SIGSEGV in ctypes/__init__.py:519 string_at: native code" in found.summary
+
+
+def test_a_line_of_a_traceback_is_no_port() -> None:
+    text = raised("OSError: [Errno 98] Address already in use", "serve.py:472 bind")
+    found = told(rank(0, text=text, code=1)).cause
+    assert found is not None
+    assert found.kind == "port_in_use"
+    assert "472" not in found.summary
+    assert "MASTER_PORT" not in found.next
+    rendezvous = raised(
+        "torch.distributed.DistNetworkError: address already in use (port: 29500, EADDRINUSE)"
+    )
+    found = told(rank(0, text=rendezvous, code=1)).cause
+    assert found is not None
+    assert "29500" in found.summary
+    assert "MASTER_PORT" in found.next
+
+
+def test_what_an_exception_was_raised_from_is_told_first() -> None:
+    text = (
+        raised("ValueError: parameter group of another size", "resume.py:28 load")
+        + "\nThe above exception was the direct cause of the following exception:\n\n"
+        + raised("RuntimeError: epoch 4 cannot be resumed", "resume.py:30 restore")
+    )
+    found = told(rank(0, code=1, text=text)).cause
+    assert found is not None
+    assert found.evidence[0] == "from ValueError: parameter group of another size"
+    assert "from ValueError" not in found.evidence[1]
+
+
+def test_a_worker_that_the_kernel_killed_for_memory_ran_out_of_it() -> None:
+    text = raised("RuntimeError: DataLoader worker (pid(s) 4242, 4243) exited unexpectedly")
+    killed = KernelLine(1.0, "Memory cgroup out of memory: Killed process 4243 (pt_data_worker) total-vm:1kB")
+    found = told(rank(0, code=1, text=text), hosts=[HostEvidence(0, kernel=(killed,))])
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == ("out_of_memory", (0,))
+    assert any("4243" in line for line in found.cause.evidence)
+    other = KernelLine(1.0, "Memory cgroup out of memory: Killed process 77 (java) total-vm:1kB")
+    assert cause(rank(0, code=1, text=text), hosts=[HostEvidence(0, kernel=(other,))])[0] == "worker_killed"

@@ -229,3 +229,12 @@ def test_any_evidence_gets_an_answer_of_a_bounded_size(
     if found.cause is not None:
         assert set(found.cause.ranks) <= set(range(count)) or found.cause.kind == "missing_rank"
         assert found.cause.summary
+
+
+def test_of_ranks_that_compute_it_is_told_where_and_who_waits_for_them() -> None:
+    run = case(
+        rank(0, stack=["train.py:16 evaluate"], ops=flight("all_reduce"), cpu=0.97, woke=9),
+        rank(1, stack=["train.py:30 main", ALL_REDUCE], ops=flight("all_reduce", "all_reduce", done=False)),
+    )
+    answer = describe(run, Diagnosis(None))
+    assert "Rank 0 computes: rank 0 at train.py:16 evaluate; rank 1 waits in all_reduce;" in answer.finding

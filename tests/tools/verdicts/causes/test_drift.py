@@ -85,3 +85,15 @@ def test_losses_that_differ_as_the_hosts_do_are_a_drift() -> None:
 def test_a_host_that_told_nothing_differs_in_nothing() -> None:
     given = [replace(one, fingerprint=Fingerprint()) if one.host else one for one in ranks()]
     assert drift(*given) == ("", ())
+
+
+def test_a_variable_that_differs_as_sizes_do_is_told_beside_them() -> None:
+    text = "op.preamble.length <= op.nbytes. 4096 vs 3072. Received data size doesn't match expected size."
+    lost = raised("RuntimeError: Connection reset by peer")
+    others = [rank(n, code=1, text=lost, env={"WIDTH": "64"}) for n in (0, 1)]
+    odd = [rank(n, host=1, signal=6, text=text, env={"WIDTH": "48"}) for n in (2, 3)]
+    found = told(*others, *odd)
+    assert found.cause is not None
+    assert found.cause.kind == "shape_mismatch"
+    assert found.other is not None
+    assert (found.other.kind, found.other.ranks) == ("environment_drift", (2, 3))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from milkweed.runtime.evidence import Flight
+from milkweed.runtime.evidence import Collective, Flight
 
 from .building import (
     ALL_REDUCE,
@@ -252,3 +252,112 @@ def test_what_a_run_left_behind_is_told_where_there_is_nothing_worse() -> None:
 def test_all_ranks_at_one_place_are_nobodys_fault() -> None:
     assert case(*waiting(0, 1)).waiting
     assert hung(*waiting(0, 1)) == ("", ())
+
+
+def test_a_collective_later_in_the_same_step_is_no_way_out_of_the_loop() -> None:
+    source = {
+        "train.py": "def step():\n    share()\n    average()\n",
+        "sync.py": "def share():\n    gather()\ndef average():\n    for p in model:\n        reduce(p)\n",
+    }
+    shares = [
+        rank(
+            n,
+            stack=["train.py:2 step", "sync.py:2 share", BROADCAST],
+            ops=flight("all_reduce", "broadcast", done=False),
+        )
+        for n in (0, 1)
+    ]
+    averages = rank(
+        2,
+        stack=["train.py:3 step", "sync.py:5 average", ALL_REDUCE],
+        ops=flight("all_reduce", "all_reduce", done=False),
+    )
+    found = told(*shares, averages, source=source)
+    assert found.cause is not None
+    assert (found.cause.kind, found.cause.ranks) == ("collective_mismatch", (2,))
+    assert found.other is None
+
+
+def of_group(group: str, number: int, before: int = 3) -> Flight:
+    """Collectives of group 1 that all got through, and one of a group that waits."""
+    done = (Collective(at + 1, "all_reduce", "1", at=float(at)) for at in range(before))
+    return Flight((*done, Collective(number, "all_reduce", group, at=4.0, done=False)))
+
+
+def test_ranks_that_wait_in_different_groups_have_another_order() -> None:
+    gradients = [rank(n, stack=INSIDE, ops=of_group("1", 4)) for n in (0, 2, 3)]
+    metrics = rank(1, stack=["train.py:3 main", ALL_REDUCE], ops=of_group("2", 1))
+    found = told(*gradients, metrics, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("collective_mismatch", (1,))
+    assert any("train.py:3 main" in line for line in found.evidence)
+
+
+def test_ranks_of_different_groups_that_wait_for_one_elsewhere_have_not() -> None:
+    stuck = rank(1, stack=["train.py:3 main", QUEUE_GET], ops=of_group("1", 4))
+    others = [
+        rank(0, stack=INSIDE, ops=of_group("1", 4)),
+        rank(2, stack=["train.py:2 main", ALL_REDUCE], ops=of_group("2", 1)),
+    ]
+    assert hung(*others, stuck) == ("waiting_in_python", (1,))
+
+
+def test_all_ranks_of_a_slow_host_are_stragglers() -> None:
+    many, more = ("all_reduce",) * 10, ("all_reduce",) * 11
+    ranks = [
+        rank(
+            n,
+            host=n // 2,
+            stack=INSIDE if n < 3 else ["train.py:3 main", "data.py:9 read"],
+            ops=flight(*many, lag=0.6 * (n // 2) + 0.01 * n),
+            ops_then=flight(*more, lag=0.6 * (n // 2) + 0.01 * n),
+        )
+        for n in range(4)
+    ]
+    found = told(*ranks, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("straggler", (2, 3))
+    assert "all of host 1" in found.summary
+    assert found.evidence[0].startswith("rank 3 at data.py:9 read")
+
+
+def test_a_rank_that_waits_for_what_failed_is_told_with_its_words() -> None:
+    text = "step 3\n" + raised("KeyError: 'label'", "data.py:9 produce")
+    stuck = rank(1, stack=["train.py:3 main", QUEUE_GET], ops=TWO, text=text)
+    found = told(*waiting(0), stuck, source=SOURCE).cause
+    assert found is not None
+    assert (found.kind, found.ranks) == ("waiting_in_python", (1,))
+    assert any("data.py:9" in line and "KeyError: 'label'" in line for line in found.evidence)
+    went_on = rank(1, stack=["train.py:3 main", QUEUE_GET], ops=TWO, text=text + "tried again\nstep 4\n")
+    found = told(*waiting(0), went_on, source=SOURCE).cause
+    assert found is not None
+    assert "KeyError" not in " ".join(found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (
+            "unable to allocate shared memory(shm) for file </torch_1_2_3>: No space left on device (28)",
+            "shm_full",
+        ),
+        ("[Errno 28] No space left on device: 'cache/7.bin'", "disk_full"),
+    ],
+)
+def test_a_rank_that_waits_for_a_worker_that_had_no_room(words: str, kind: str) -> None:
+    stuck = [
+        rank(n, stack=["train.py:7 main", QUEUE_GET], text=raised(f"OSError: {words}", "data.py:9 produce"))
+        for n in range(2)
+    ]
+    assert hung(*stuck) == (kind, (0, 1))
+
+
+def test_a_rank_that_waits_for_a_child_which_computes_is_in_no_hang() -> None:
+    busy = rank(
+        0,
+        stack=["train.py:3 main", QUEUE_GET],
+        ops=TWO,
+        children=[process(0, ["build.py:4 compile"], child_of=0)],
+        cpu=0.98,
+    )
+    assert hung(busy, *waiting(1)) == ("", ())

@@ -48,8 +48,22 @@ def train():
 """
 
 
+MODEL = """\
+def forward(batch):
+    all_reduce(batch)
+
+def layers(batch):
+    for layer in stack:
+        all_reduce(layer(batch))
+"""
+
+
 def relation(mine: list[str], theirs: list[str], text: str | None = TRAIN) -> str:
-    run = case(rank(0, stack=mine), rank(1, stack=theirs), source={"train.py": text} if text else {})
+    run = case(
+        rank(0, stack=mine),
+        rank(1, stack=theirs),
+        source={"train.py": text, "model.py": MODEL} if text else {},
+    )
     one, other = run.ranks
     there, back = relate(one, other, run.source), relate(other, one, run.source)
     assert {there, back} in ({"left", "is_left"}, {"together"}, {"unknown"})
@@ -86,6 +100,18 @@ MAIN = "train.py:17 main"
             [MAIN, "train.py:4 train", "train.py:12 step", ALL_REDUCE],
             "left",
             id="the same helper, called from behind the loop",
+        ),
+        pytest.param(
+            ["train.py:12 step", ALL_REDUCE],
+            ["train.py:11 step", "model.py:2 forward", ALL_REDUCE],
+            "together",
+            id="behind a call that is in no loop",
+        ),
+        pytest.param(
+            ["train.py:12 step", ALL_REDUCE],
+            ["train.py:11 step", "model.py:6 layers", ALL_REDUCE],
+            "left",
+            id="behind a call that loops",
         ),
     ],
 )

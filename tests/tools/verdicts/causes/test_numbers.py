@@ -91,3 +91,22 @@ def test_replicas_that_never_were_alike_or_still_are_do_not_part() -> None:
         (),
     )
     assert cause(*(rank(n, code=0, metrics=losses(*FALLING)) for n in range(4))) == ("", ())
+
+
+def test_weights_that_part_on_every_rank() -> None:
+    ranks = [
+        rank(
+            n,
+            code=0,
+            metrics=losses(*(5.0 + (0.1 + 0.4 * n) * step for step in range(20)), name="param_norm"),
+        )
+        for n in range(4)
+    ]
+    assert cause(*ranks) == ("replicas_diverge", (0, 1, 2, 3))
+    grows = [rank(n, code=0, metrics=losses(*range(5, 25), name="param_norm")) for n in range(4)]
+    assert cause(*grows) == ("", ())
+    shards = [
+        rank(n, code=0, metrics=losses(*(2.0 + n + 0.1 * step for step in range(20)), name="param_norm"))
+        for n in range(4)
+    ]
+    assert cause(*shards) == ("", ())
