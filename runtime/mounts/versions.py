@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from os import stat_result
+from typing import TypeVar
 from zlib import crc32
 
 from .manifest import FILE, Entry, split
@@ -14,6 +15,7 @@ __all__ = ["Ledger", "mark_of", "version_of"]
 _MASK = (1 << 63) - 1
 _SECOND_NS = 1_000_000_000
 _MOST_KNOWN = 100_000
+_T = TypeVar("_T")
 
 
 def version_of(found: stat_result, salt: int = 0) -> int:
@@ -38,22 +40,33 @@ def mark_of(path: bytes, entry: Entry) -> int:
 
 
 class Ledger:
-    """Presented mtimes: those of one path only grow, by a second at least with each new version.
+    """Presented mtimes: no two versions of one path are shown with the same second and the same size, and
+    its seconds only grow.
 
-    Else a `.pyc` that names its source by second and size, as Python's do, would fit two contents. What a
-    path is shown with now stands in the manifest; here is what is not to be seen there: of paths that were
-    removed, and of those shown with another mtime than they have.
+    Else a `.pyc` that names its source by second and size, as Python's do, would fit two contents. Within a
+    second versions of other sizes are shown as they are: an installer writes a file in several steps, each of
+    them a version, and the `.pyc` that it makes is to fit on the hosts too. What a path is shown with now
+    stands in the manifest; here is what is not to be seen there: of paths that were removed, and of those
+    shown with another mtime than they have.
     """
 
     def __init__(self, known: Mapping[bytes, tuple[int, int]] | None = None) -> None:
         self._known: OrderedDict[bytes, tuple[int, int]] = OrderedDict(known or {})
         self._news: OrderedDict[bytes, tuple[int, int]] = OrderedDict()
+        self._sizes: OrderedDict[bytes, tuple[int, frozenset[int]]] = OrderedDict()
+        """By path: the second that it was shown with last, and all sizes that it had in that."""
 
     def present(self, path: bytes, before: Entry | None, found: Entry) -> Entry:
         """The entry as hosts are shown it; `before` is what they were shown until now, `found` as it is."""
+        was_shown = before is None and self._known.get(path, (0, 0))[0] == found.version
         shown = self._shown(path, before, found)
         if shown.kind == FILE and (before is None or before.version != shown.version):
             _put(self._news, path, (shown.version, shown.mtime_ns))
+            if not was_shown:  # else by an earlier life, and perhaps others of its second before it
+                second = shown.mtime_ns // _SECOND_NS
+                last, sizes = self._sizes.get(path, (second, frozenset()))
+                before_it = sizes if last == second else frozenset()
+                _put(self._sizes, path, (second, before_it | {shown.size}))
         return shown
 
     def _shown(self, path: bytes, before: Entry | None, found: Entry) -> Entry:
@@ -67,11 +80,21 @@ class Ledger:
             return found
         if version == found.version:
             return found._replace(mtime_ns=shown_ns)
-        if found.mtime_ns // _SECOND_NS > shown_ns // _SECOND_NS:
+        second, last = found.mtime_ns // _SECOND_NS, shown_ns // _SECOND_NS
+        if second > last:
             return found
-        moved_ns = (shown_ns // _SECOND_NS + 1) * _SECOND_NS + found.mtime_ns % _SECOND_NS
+        if self._had(path, last, found.size):
+            last += 1
+        elif second == last:
+            return found
+        moved_ns = last * _SECOND_NS + found.mtime_ns % _SECOND_NS
         _put(self._known, path, (found.version, moved_ns))
         return found._replace(mtime_ns=moved_ns)
+
+    def _had(self, path: bytes, second: int, size: int) -> bool:
+        """Whether a version may have been shown with these; of what an earlier life has shown nobody knows."""
+        known, sizes = self._sizes.get(path, (-1, frozenset()))
+        return known != second or size in sizes
 
     def present_all(self, directories: Mapping[bytes, dict[bytes, Entry]]) -> None:
         """`present`, of a tree that nobody was shown yet: those entries that are known are set anew."""
@@ -82,7 +105,7 @@ class Ledger:
                 content[name] = self.present(path, None, found)
 
     def removed(self, path: bytes, entry: Entry) -> None:
-        """Its mtime is remembered: a new file of that name is shown with a later one."""
+        """Its mtime is remembered: a new file of that name is shown with another."""
         if entry.kind == FILE:
             for kept in (self._known, self._news):
                 _put(kept, path, (entry.version, entry.mtime_ns))
@@ -106,7 +129,7 @@ class Ledger:
         return {**self._known, **recent}
 
 
-def _put(kept: OrderedDict[bytes, tuple[int, int]], path: bytes, shown: tuple[int, int]) -> None:
+def _put(kept: OrderedDict[bytes, _T], path: bytes, shown: _T) -> None:
     kept[path] = shown
     kept.move_to_end(path)
     while len(kept) > _MOST_KNOWN:

@@ -12,34 +12,41 @@ from milkweed.runtime.mounts.versions import Ledger, version_of
 _SECOND = 1_000_000_000
 
 
-def _file(version: int, mtime_ns: int) -> Entry:
-    return Entry(FILE, 0o644, 10, mtime_ns, version)
+def _file(version: int, mtime_ns: int, size: int = 10) -> Entry:
+    return Entry(FILE, 0o644, size, mtime_ns, version)
 
 
-# What happens to one path: another mtime with a new version, the same version again, a removal, a new life.
+# What happens to one path: another mtime and size with a new version, the same version again, a removal, a
+# new life.
 _steps = st.lists(
     st.one_of(
-        st.tuples(st.just("write"), st.integers(0, 4 * _SECOND)),
-        st.tuples(st.just("same"), st.just(0)),
-        st.tuples(st.just("remove"), st.just(0)),
-        st.tuples(st.just("restart"), st.just(0)),
+        st.tuples(st.just("write"), st.integers(0, 4 * _SECOND), st.integers(0, 3)),
+        st.tuples(st.just("same"), st.just(0), st.just(0)),
+        st.tuples(st.just("remove"), st.just(0), st.just(0)),
+        st.tuples(st.just("restart"), st.just(0), st.just(0)),
     ),
     max_size=30,
 )
 
 
 @given(_steps)
-def test_two_versions_of_a_path_never_share_a_second_and_only_grow(steps: list[tuple[str, int]]) -> None:
+def test_two_versions_of_a_path_never_share_second_and_size_and_seconds_only_grow(
+    steps: list[tuple[str, int, int]],
+) -> None:
     ledger, shown, last, version = Ledger(), None, -1, 0
-    for step, mtime_ns in steps:
+    pairs: set[tuple[int, int]] = set()
+    for step, mtime_ns, size in steps:
         if step == "write":
             version += 1
-            shown = ledger.present(b"a.py", shown, _file(version, mtime_ns))
-            assert shown.version == version
-            assert shown.mtime_ns // _SECOND > last
-            last = shown.mtime_ns // _SECOND
+            shown = ledger.present(b"a.py", shown, _file(version, mtime_ns, size))
+            assert (shown.version, shown.size) == (version, size)
+            second = shown.mtime_ns // _SECOND
+            assert second >= last
+            assert (second, size) not in pairs
+            pairs.add((second, size))
+            last = second
         elif step == "same" and shown is not None:
-            assert ledger.present(b"a.py", shown, _file(shown.version, 17)) == shown
+            assert ledger.present(b"a.py", shown, _file(shown.version, 17, shown.size)) == shown
         elif step == "remove" and shown is not None:
             ledger.removed(b"a.py", shown)
             shown = None
@@ -47,9 +54,18 @@ def test_two_versions_of_a_path_never_share_a_second_and_only_grow(steps: list[t
             now = max(last, 0) * _SECOND  # the files were written just now
             ledger = Ledger(ledger.to_keep([(b"a.py", shown)] if shown is not None else [], now))
             if shown is not None:
-                tree = {b"": {b"a.py": _file(shown.version, 17)}}
+                tree = {b"": {b"a.py": _file(shown.version, 17, shown.size)}}
                 ledger.present_all(tree)
                 assert tree[b""][b"a.py"] == shown
+
+
+def test_a_file_that_is_written_in_steps_keeps_the_mtime_that_its_bytecode_names() -> None:
+    ledger = Ledger()
+    created = ledger.present(b"a.py", None, _file(1, 5 * _SECOND + 1, 0))
+    written = ledger.present(b"a.py", created, _file(2, 5 * _SECOND + 7, 20))
+    assert written.mtime_ns == 5 * _SECOND + 7
+    again = ledger.present(b"a.py", written, _file(3, 5 * _SECOND + 9, 20))
+    assert again.mtime_ns == 6 * _SECOND + 9
 
 
 def test_an_mtime_that_is_right_is_left_alone() -> None:
