@@ -92,7 +92,7 @@ class Ledger:
         return found._replace(mtime_ns=moved_ns)
 
     def _had(self, path: bytes, second: int, size: int) -> bool:
-        """Whether a version may have been shown with these; of what an earlier life has shown nobody knows."""
+        """Whether a version may have been shown with these; nobody knows what an earlier life has shown."""
         known, sizes = self._sizes.get(path, (-1, frozenset()))
         return known != second or size in sizes
 
