@@ -77,6 +77,8 @@ def _stopped(case: RunCase) -> Iterator[Finding]:
 
 
 def _straggler(case: RunCase) -> Iterator[Finding]:
+    if case.first_failure is not None:
+        return  # it failed of something else, or of the timeout that somebody's work was too long for
     late = find_lateness(case)
     if late is None or (case.alive and not is_moving(case)):
         return
