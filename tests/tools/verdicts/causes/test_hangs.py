@@ -366,3 +366,10 @@ def test_a_run_that_failed_did_not_fail_of_a_straggler() -> None:
     assert found.cause is not None
     assert found.cause.kind == "exception"
     assert found.other is None
+
+
+def test_a_rank_that_computes_while_others_wait_is_taken_for_a_fault_only_after_a_while() -> None:
+    alone = rank(1, stack=["train.py:3 main", "eval.py:9 evaluate"], ops=TWO, cpu=0.97)
+    ranks = (*waiting(0, 2), alone)
+    assert cause(*ranks, source=SOURCE, now=20.0) == ("", ())
+    assert cause(*ranks, source=SOURCE, now=90.0) == ("straggler", (1,))
