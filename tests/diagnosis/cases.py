@@ -64,9 +64,13 @@ _FIRST_SIX = (
     # Each host has a folder of packages of its own; that of the second lacks one.
     _ended("missing_module/pretrain", "2-3", "rotary_ops"),
     _ended("missing_module/finetune", "0-3", "recipes.cosine_long"),
+    _ended("missing_module/ablation", "0-3", "lion_pytorch"),
+    _ended("missing_module/tracker_on_rank_zero", "0", "trackio_client"),
     _ended("nan_loss/plain", "", "step 4"),
     _while("nan_loss/pretrain", r"4[0-9] batches done", "", "step 23"),
     _while("nan_loss/regress", r"30 updates", "", "step 9"),
+    _ended("nan_loss/fsdp_bf16", "", "step 26"),
+    _while("nan_loss/accumulated", r"update 40 done", "", "step 10"),
     _ended("left_early/plain", "3", "all_reduce", at("left_early/plain.py", "dist.all_reduce")),
     _while(
         "left_early/finetune",
@@ -84,6 +88,15 @@ _FIRST_SIX = (
         at("left_early/scaler.py", "dist.all_reduce(score"),
         "evaluate",
     ),
+    _ended("left_early/token_budget", "2", "all_gather", "budget used up", launcher="torchrun"),
+    _while(
+        "left_early/wall_clock",
+        r"time is up",
+        "0",
+        at("left_early/wall_clock.py", "time.sleep(0.25)"),
+        at("left_early/wall_clock.py", "print(collect"),
+        procs_per_host=1,
+    ),
     _while(
         "collective_mismatch/plain",
         r"step 4 ",
@@ -93,6 +106,13 @@ _FIRST_SIX = (
     ),
     _while("collective_mismatch/pretrain", r"calibrated", "", "all_gather", "allgather"),
     _while("collective_mismatch/evaluate", r"batch 24 mean", "2", "reduce"),
+    _while("collective_mismatch/best_so_far", r"^011 ", "2", "all_gather"),
+    _while(
+        "collective_mismatch/two_groups",
+        r"step 8 ",
+        "1",
+        at("collective_mismatch/two_groups.py", "dist.all_reduce(tokens"),
+    ),
     _ended(
         "out_of_memory/plain",
         "2",
@@ -112,9 +132,28 @@ _FIRST_SIX = (
         "memory",
         options={"memory_mb": "700", "memory_ranks": "2-3"},
     ),
+    _ended(
+        "out_of_memory/loader_workers",
+        "",
+        "killed",
+        options={"memory_mb": "900", "memory_ranks": "2-3"},
+    ),
+    _ended(
+        "out_of_memory/consolidate",
+        "0",
+        at("out_of_memory/consolidate.py", "return torch.cat"),
+        options={"ulimit": "-v 8000000"},
+    ),
     _while("straggler/plain", r"step 4 ", "3", at("straggler/plain.py", "time.sleep"), "__getitem__"),
     _while("straggler/pretrain", r'"step": 6,', "1", "encode"),
     _while("straggler/finetune", r"5 steps", "2", "checksums.py"),
+    _while(
+        "straggler/slow_mount",
+        r"'step': 6,",
+        "2-3",
+        at("straggler/slow_mount.py", "time.sleep"),
+        options={"host_env": "1:MOUNT_LATENCY_MS=700"},
+    ),
 )
 
 _PROGRAM = (
@@ -129,6 +168,13 @@ _PROGRAM = (
     _ended("exception/plain", "2", "KeyError", at("exception/plain.py", 'row["label"]')),
     _ended("exception/pretrain", "1", "expanded size", at("exception/data/collate.py", "out[i,")),
     _ended("exception/stream", "3", "ZeroDivisionError", at("exception/stream.py", "40 / weight")),
+    _ended(
+        "exception/async_prefetch",
+        "1",
+        "UnicodeDecodeError",
+        at("exception/async_prefetch.py", "path.read_text"),
+    ),
+    _ended("exception/resume_optimizer", "", "parameter group", launcher="torchrun"),
     _ended("shape_mismatch/plain", "", "all_gather", at("shape_mismatch/plain.py", "dist.all_gather")),
     _ended("shape_mismatch/resume", "", "all_reduce", at("shape_mismatch/resume.py", "dist.all_reduce")),
     _ended(
@@ -161,6 +207,7 @@ _PROCESS = (
     _ended("shm_full/plain", "", "/dev/shm", "shared memory", options={"shm_mb": "3"}),
     _ended("shm_full/replay", "", "/dev/shm", "shared memory", options={"shm_mb": "4"}),
     _ended("shm_full/cache", "", "/dev/shm", "shared memory", options={"shm_mb": "8"}),
+    _while("shm_full/video_clips", r"No space left", "", "shared memory", options={"shm_mb": "24"}),
     _ended("segfault/plain", "2", at("segfault/plain.py", "ctypes.string_at"), "checksum"),
     _ended("segfault/collect", "1", "copy_rows", "fastops"),
     _ended("segfault/config", "0", "config.py", "__getattr__"),
@@ -171,6 +218,7 @@ _NUMBERS = (
     _while("loss_not_falling/classify", r"200 steps", ""),
     _ended("loss_not_falling/language", "", note="it rises"),
     _ended("replicas_diverge/plain", "2"),
+    _ended("replicas_diverge/no_sync_always", "0-3", "param_norm"),
     _while("replicas_diverge/local_sgd", r"180 steps", "3"),
     _while("replicas_diverge/ema", r"checkpoint of step 150", ""),
 )
@@ -178,6 +226,12 @@ _NUMBERS = (
 _MEETING = (
     _ended("port_in_use/plain", "0", "port"),
     _ended("port_in_use/exporter", "", "port", "Address already in use", hosts=1, procs_per_host=3),
+    _ended(
+        "port_in_use/metrics_server",
+        "1",
+        at("port_in_use/metrics_server.py", "server = Exporter("),
+        hosts=1,
+    ),
     _ended("port_in_use/second_store", "0", "port", "TCPStore"),
     _while("wrong_master/plain", r"starting", "", "head-node-0", env={"MASTER_ADDR": "head-node-0"}),
     _ended("wrong_master/cluster", "", "MASTER_ADDR", "port", "127.0.0.1"),
@@ -225,6 +279,7 @@ _GOOD = (
     _while("slow/prepare", r"tokenized 10 ", ""),
     _while("slow/reporting", r"environment ready", ""),
     _while("slow/checkpointing", r"checkpoint of step 5", ""),
+    _while("slow/first_step_compiles", r"building the kernels", ""),
     _ended("healthy/ddp", ""),
     _ended("healthy/retrying", ""),
     _ended("healthy/optional", ""),
@@ -235,6 +290,8 @@ _GOOD = (
     _ended("healthy/evaluated", ""),
     _while("healthy/pipeline", r"micro-batch 40:", ""),
     _while("healthy/adversarial", r"80 rounds", ""),
+    _while("healthy/evaluates_alone", r"epoch 0: evaluating", ""),
+    _while("healthy/report_after_the_others", r"writing the report", ""),
 )
 
 CASES: tuple[Case, ...] = (

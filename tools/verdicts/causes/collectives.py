@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ __all__ = [
     "is_between",
     "is_moving",
     "last_numbers",
+    "quiet_s",
     "writes",
 ]
 
@@ -135,6 +137,12 @@ def is_between(case: RunCase) -> bool:
     if len(gaps) < 3:
         return False
     return case.now - begun[-1] < min(_PATIENCE * gaps[len(gaps) // 2], _MOST_PATIENT_S)
+
+
+def quiet_s(case: RunCase) -> float:
+    """For how long no rank that runs has begun a collective; without end where none is known to have."""
+    begun = [entry.at - case.clock_of(rank) for rank in case.alive for entry in rank.flight.entries[-1:]]
+    return case.now - max(begun) if begun else math.inf
 
 
 def is_moving(case: RunCase) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from ..frames import is_library
 from ..stacks import main_thread
 from .case import Look, RankCase, RunCase, names, numbers, spans
-from .collectives import find_last, find_lateness, is_moving
+from .collectives import find_last, find_lateness, is_moving, quiet_s
 from .finding import Finding
 from .said import (
     in_ms,
@@ -26,6 +26,8 @@ __all__ = ["find_hangs"]
 
 _IDLE = 0.1
 _BUSY = 0.5
+# As long a rank may compute while others wait for it before that is taken for a fault.
+_PATIENT_S = 30.0
 # A look itself wakes a rank a few times.
 _WAKES = 8
 _STOPPED = ("T", "t")
@@ -85,6 +87,8 @@ def _stopped(case: RunCase) -> Iterator[Finding]:
 
 
 def _straggler(case: RunCase) -> Iterator[Finding]:
+    if case.first_failure is not None:
+        return  # it failed of something else, or of the timeout that somebody's work was too long for
     late = find_lateness(case)
     if late is None or (case.alive and not is_moving(case)):
         return
@@ -185,6 +189,8 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
         )
     if cpu >= _BUSY and not case.waiting:
         return None  # a program that computes, as it should
+    if cpu >= _BUSY and quiet_s(case) < _PATIENT_S:
+        return None  # it may be evaluating alone, or writing a checkpoint
     if cpu >= _BUSY:
         return Finding(
             "straggler",

@@ -361,3 +361,22 @@ def test_a_rank_that_waits_for_a_child_which_computes_is_in_no_hang() -> None:
         cpu=0.98,
     )
     assert hung(busy, *waiting(1)) == ("", ())
+
+
+def test_a_run_that_failed_did_not_fail_of_a_straggler() -> None:
+    many = ("all_reduce",) * 10
+    ranks = [
+        rank(n, code=1, text=raised("KeyError: 'label'"), ops=flight(*many, lag=0.6 * (n == 1)))
+        for n in range(3)
+    ]
+    found = told(*ranks)
+    assert found.cause is not None
+    assert found.cause.kind == "exception"
+    assert found.other is None
+
+
+def test_a_rank_that_computes_while_others_wait_is_taken_for_a_fault_only_after_a_while() -> None:
+    alone = rank(1, stack=["train.py:3 main", "eval.py:9 evaluate"], ops=TWO, cpu=0.97)
+    ranks = (*waiting(0, 2), alone)
+    assert cause(*ranks, source=SOURCE, now=20.0) == ("", ())
+    assert cause(*ranks, source=SOURCE, now=90.0) == ("straggler", (1,))
