@@ -16,10 +16,10 @@ help: ## Show the targets
 setup: ## Make .venv with Milkweed (editable), CPU torch and the development tools
 	@PYTHON="$(PYTHON)" scripts/setup.sh
 
-demo: setup ## Allocate a mesh, find a hang, fix it, run again: through a real MCP client
-	@$(BIN)/milkweed demo
+demo: setup ## Replay a recorded session: an agent finds and mends three faults of a trainer on four hosts
+	@$(BIN)/milkweed replay transcripts/buggy_trainer/session.jsonl
 
-demo-hang: setup ## The hang demonstration, by its own name
+demo-hang: setup ## Allocate a mesh, find a hang, fix it, run again: through a real MCP client
 	@$(BIN)/milkweed demo
 
 lint: setup ## ruff, mypy, import contracts, generated documentation
