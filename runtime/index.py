@@ -299,7 +299,11 @@ class Index:
                 raise NotFound("run_not_found", what, "Name one of them.")
             latest = [r[0] for r in self._execute("SELECT run FROM runs ORDER BY created_at DESC LIMIT 5")]
             known = f"latest runs: {', '.join(latest)}" if latest else "nothing was run yet"
-            raise NotFound("run_not_found", f"no run '{quoted(run)}'; {known}", "Call list_runs.")
+            raise NotFound(
+                "run_not_found",
+                f"no run '{quoted(run)}'; {known}",
+                "list_meshes, then list_runs(mesh=...), tell what there is.",
+            )
         return from_json(RunView, json.loads(row[0]))
 
     def runs(self, mesh: str, *, limit: int = 100) -> tuple[RunView, ...]:

@@ -45,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--version", action="version", version=f"milkweed {__version__}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, words in COMMANDS.items():
-        command = commands.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
+        command = commands.add_parser(
+            name, help=words, description=words[0].upper() + words[1:] + ".", allow_abbrev=False
+        )
         if name == chosen:
             module = importlib.import_module(f"{__name__}.{name}")
             module.add_arguments(command)
