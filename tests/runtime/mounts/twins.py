@@ -424,7 +424,9 @@ def _is_in(path: str, folder: str) -> bool:
 
 
 def _replace(place: Path, data: bytes) -> None:
-    """Nobody who has it open is to see that."""
+    """Nobody who has it open is to see that; where it cannot be, nothing is made, not even for a moment."""
+    if place.is_dir() and not place.is_symlink():
+        raise IsADirectoryError(place)
     fresh = place.with_name(".fresh")
     fresh.write_bytes(data)
     try:
