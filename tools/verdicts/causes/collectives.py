@@ -146,9 +146,15 @@ def quiet_s(case: RunCase) -> float:
 
 
 def is_moving(case: RunCase) -> bool:
-    """Whether the run gets on: by its collectives where it has any, else by what its ranks write."""
+    """Whether the run gets on: by its collectives where it has any, else by what its ranks write.
+
+    That also where it has had some and no rank is in one now: those that wait for others may still print.
+    """
     if any(rank.first.flight.entries for rank in case.alive):
-        return any(advances(rank) for rank in case.alive) or is_between(case)
+        if any(advances(rank) for rank in case.alive) or is_between(case):
+            return True
+        if case.waiting:
+            return False
     return any(writes(rank) for rank in case.alive)
 
 

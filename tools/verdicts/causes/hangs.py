@@ -28,6 +28,7 @@ _IDLE = 0.1
 _BUSY = 0.5
 # As long a rank may compute while others wait for it before that is taken for a fault.
 _PATIENT_S = 30.0
+_SLEEPS_AGAIN = 2
 # A look itself wakes a rank a few times.
 _WAKES = 8
 _STOPPED = ("T", "t")
@@ -204,6 +205,8 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
     if not still:
         return None
     if _SLEEP.search(_line(case, one)):
+        if (one.woke or 0) >= _SLEEPS_AGAIN and quiet_s(case) < _PATIENT_S:
+            return None  # short sleeps, one after another: slow work, or a poll that is not in vain yet
         return Finding(
             "waiting_in_python",
             certainty - 4,

@@ -113,7 +113,7 @@ def _missing_module(case: RunCase, first: RankCase, module: str) -> Finding:
         ""
         if everywhere
         else f" on host {', '.join(map(str, sorted(hosts)))} only"
-        if _others(case, hosts)
+        if _others(case, hosts) and all(one in ranks for one in case.ranks if one.host in hosts)
         else ""
     )
     evidence = [*said(first)]

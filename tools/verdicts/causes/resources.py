@@ -32,6 +32,14 @@ _WORKER = re.compile(
     r"DataLoader worker \(pid\(?s?\)? ?([\d, ]+)\) (?:is killed by signal: (\w[\w ]*)|exited unexpectedly)"
 )
 _OOM_KILL = re.compile(r"[Oo]ut of memory: Killed process (\d+)")
+_ROOM = 0.8
+# As torch names them, by strsignal.
+_SIGNALS = {
+    "Killed": "SIGKILL",
+    "Terminated": "SIGTERM",
+    "Segmentation fault": "SIGSEGV",
+    "Aborted": "SIGABRT",
+}
 _POOL = re.compile(r"BrokenProcessPool|terminated abruptly")
 
 
@@ -106,15 +114,24 @@ def _of_memory(case: RunCase, first: RankCase, words: str) -> Iterator[Finding]:
             "A smaller batch or activation checkpointing; mesh_status tells who else uses the device.",
         )
     elif _HOST_MEMORY.search(words):
-        ranks = alike(case, _HOST_MEMORY)
+        ranks = alike(case, _HOST_MEMORY) or (first,)
         yield Finding(
             "out_of_memory",
             90,
             f"{names(ranks).capitalize()} could not get memory of its host.",
             numbers(ranks),
             (*said(first), *memory_words(case, first)),
-            "Load or hold less per rank, or use fewer ranks a host.",
+            "Its host has room, so look for a limit of its processes: ulimit -v, RLIMIT_AS."
+            if _has_room(case, first)
+            else "Load or hold less per rank, or use fewer ranks a host.",
         )
+
+
+def _has_room(case: RunCase, rank: RankCase) -> bool:
+    """Now, when the rank's own memory is free again: far more than one rank may have had."""
+    host = case.hosts.get(rank.host)
+    memory = host.memory if host is not None else None
+    return memory is not None and memory.limit is None and memory.available > _ROOM * memory.total
 
 
 def _worker(case: RunCase, first: RankCase, found: re.Match[str]) -> Finding:
@@ -131,7 +148,7 @@ def _worker(case: RunCase, first: RankCase, found: re.Match[str]) -> Finding:
             (*said(first), f"kernel: {line[:160]}", *memory_words(case, first)),
             "Fewer workers, a smaller prefetch_factor, or hold less in the dataset.",
         )
-    killed = f" by {how}" if how else ""
+    killed = f" by {_SIGNALS.get(how, how)}" if how else ""
     kills = sum(one.exit.oom_kills for one in ranks if one.exit is not None)
     memory = ("the kernel's oom_kill counter rose",) if kills else ()
     return Finding(
@@ -179,7 +196,7 @@ def _disk_full(case: RunCase, first: RankCase, mend: str) -> Finding:
     host = case.hosts.get(first.host)
     full = [disk for disk in host.disks if disk.free < 0.01 * disk.total] if host is not None else []
     tight = tuple(f"{disk.path}: {disk.free // MB} MiB free of {disk.total // MB}" for disk in full[:2])
-    ranks = alike(case, _FULL)
+    ranks = alike(case, _FULL) or (first,)
     return Finding(
         "disk_full",
         93,

@@ -9,6 +9,7 @@ from ....runtime.records import Frame, ProcessStacks
 from ..stacks import main_thread
 from .case import RankCase, RunCase, names, numbers
 from .finding import Finding, Kind
+from .said import wait_or_waits
 
 __all__ = ["fails_to_start", "find_starting", "is_starting"]
 
@@ -169,7 +170,8 @@ def _of_sizes(
             yield Finding(
                 "missing_rank",
                 80,
-                f"{names(waiting).capitalize()} wait at the rendezvous for {names(who)}, which {what}.",
+                f"{names(waiting).capitalize()} {wait_or_waits(waiting)} at the rendezvous for {names(who)},"
+                f" which {what}.",
                 numbers(who),
                 _at(case, waiting, failed),
                 f"read_run_output(run={case.run!r}, ranks='{who[0].rank}') tells what it did instead.",

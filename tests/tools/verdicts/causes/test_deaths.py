@@ -298,3 +298,29 @@ def test_a_worker_that_the_kernel_killed_for_memory_ran_out_of_it() -> None:
     assert any("4243" in line for line in found.cause.evidence)
     other = KernelLine(1.0, "Memory cgroup out of memory: Killed process 77 (java) total-vm:1kB")
     assert cause(rank(0, code=1, text=text), hosts=[HostEvidence(0, kernel=(other,))])[0] == "worker_killed"
+
+
+def test_a_module_that_one_rank_alone_imports_is_not_told_of_its_host() -> None:
+    lacks = rank(0, host=0, text=raised("ModuleNotFoundError: No module named 'wandb'"), code=1)
+    found = told(lacks, *(rank(n, host=n // 2, text=LOST, code=1) for n in (1, 2, 3))).cause
+    assert found is not None
+    assert found.ranks == (0,)
+    assert "only" not in found.summary
+
+
+def test_memory_that_a_host_with_room_does_not_give_is_a_limit_of_the_process() -> None:
+    failed = rank(0, text=raised("MemoryError"), code=1)
+    roomy = HostEvidence(0, memory=Memory(total=24_000 * MIB, available=21_000 * MIB))
+    tight = HostEvidence(0, memory=Memory(total=24_000 * MIB, available=2_000 * MIB))
+    limited, short = told(failed, hosts=[roomy]).cause, told(failed, hosts=[tight]).cause
+    assert limited is not None
+    assert short is not None
+    assert "ulimit -v" in limited.next
+    assert "ulimit" not in short.next
+
+
+def test_a_workers_signal_is_told_by_its_name() -> None:
+    text = raised("RuntimeError: DataLoader worker (pid 4242) is killed by signal: Killed. ")
+    found = told(rank(1, text=text, code=1)).cause
+    assert found is not None
+    assert "was killed by SIGKILL" in found.summary

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -380,3 +381,22 @@ def test_a_rank_that_computes_while_others_wait_is_taken_for_a_fault_only_after_
     ranks = (*waiting(0, 2), alone)
     assert cause(*ranks, source=SOURCE, now=20.0) == ("", ())
     assert cause(*ranks, source=SOURCE, now=90.0) == ("straggler", (1,))
+
+
+SLEEPS = ("micro.py:8 step",)
+NAPS = {"micro.py": "\n" * 7 + "    time.sleep(0.25)\n"}
+
+
+def test_short_sleeps_one_after_another_are_no_hang_until_they_have_been_in_vain_for_long() -> None:
+    ops = flight("all_reduce", "all_reduce", start=95.0)
+    ranks = [replace(rank(n, stack=SLEEPS, ops=ops), woke=4) for n in (0, 1)]
+    assert cause(*ranks, source=NAPS, now=99.0) == ("", ())
+    assert cause(*ranks, source=NAPS, now=140.0)[0] == "waiting_in_python"
+    long_sleep = [replace(one, woke=0) for one in ranks]
+    assert cause(*long_sleep, source=NAPS, now=99.0)[0] == "waiting_in_python"
+
+
+def test_ranks_that_print_with_no_one_in_a_collective_get_on_though_they_had_collectives() -> None:
+    ranks = [rank(n, stack=SLEEPS, ops=flight("broadcast"), text="epoch 1\n", grows=9) for n in (0, 1)]
+    found = told(*ranks, source=NAPS)
+    assert (found.cause, found.progress) == (None, True)
