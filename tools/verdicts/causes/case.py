@@ -184,7 +184,10 @@ class RunCase:
 
     def place_of(self, rank: RankCase) -> str:
         """Where the user's code is: `train.py:41 step: loss.backward()`."""
-        frames = rank.latest.user_frames or rank.latest.frames
+        return self.place_in(rank.latest)
+
+    def place_in(self, look: Look) -> str:
+        frames = look.user_frames or look.frames
         return self.frame_words(frames[0]) if frames else ""
 
     def frame_words(self, frame: Frame) -> str:

@@ -29,6 +29,7 @@ _BUSY = 0.5
 # As long a rank may compute while others wait for it before that is taken for a fault.
 _PATIENT_S = 30.0
 _SLEEPS_AGAIN = 2
+_WAITS = ("collective", "backward")
 # A look itself wakes a rank a few times.
 _WAKES = 8
 _STOPPED = ("T", "t")
@@ -95,9 +96,10 @@ def _straggler(case: RunCase) -> Iterator[Finding]:
         return
     slow = [case.by_rank[rank] for rank in late.ranks]
     others = [one for one in case.ranks if one not in slow]
-    # Of those that come last together one that does not wait already tells where the time goes.
-    rank = next((one for one in slow if one.latest.frames and not one.collective), slow[0])
-    at = (f"rank {rank.rank} at {case.place_of(rank)}",) if rank.latest.frames else ()
+    # A look in which one of them does not wait, as it may already do again, tells where the time goes.
+    looks = [(one, look) for one in slow for look in (one.latest, one.first) if look.frames]
+    rank, look = next((one for one in looks if one[1].wait.kind not in _WAITS), (slow[0], slow[0].latest))
+    at = (f"rank {rank.rank} at {case.place_in(look)}",) if look.frames else ()
     busy = rank.process.cpu if rank.process is not None else None
     cpu = (f"it uses {busy:.0%} of a core",) if busy is not None else ()
     hosts = {one.host for one in slow}

@@ -32,6 +32,12 @@ _WORKER = re.compile(
     r"DataLoader worker \(pid\(?s?\)? ?([\d, ]+)\) (?:is killed by signal: (\w[\w ]*)|exited unexpectedly)"
 )
 _OOM_KILL = re.compile(r"[Oo]ut of memory: Killed process (\d+)")
+_LOADER = re.compile(r"torch/utils/data/dataloader\.py")
+_BROKEN = frozenset({"ConnectionResetError", "EOFError", "ConnectionRefusedError"})
+_OF_WORKERS = (
+    "Fewer workers or a smaller prefetch if memory was short; num_workers=0 shows what the dataset itself"
+    " does."
+)
 _ROOM = 0.8
 # As torch names them, by strsignal.
 _SIGNALS = {
@@ -89,8 +95,27 @@ def _of_workers(case: RunCase, first: RankCase, words: str) -> Iterator[Finding]
         ranks = alike(case, _POOL)
         summary = f"A worker process of {names(ranks)} was killed."
         yield Finding("worker_killed", 88, summary, numbers(ranks), said(first))
+    elif _is_handed_by_a_dead_worker(first):
+        yield Finding(
+            "worker_killed",
+            88,
+            f"A DataLoader worker of {names([first])} was killed, or ended, while it handed over a batch.",
+            (first.rank,),
+            said(first),
+            _OF_WORKERS,
+        )
     elif _BUS.search(words) and _SHARED.search(words):
         yield shared_full(case, first)
+
+
+def _is_handed_by_a_dead_worker(rank: RankCase) -> bool:
+    """Tensors come from a worker over a connection: where it dies in between, that breaks first."""
+    return (
+        rank.failure is not None
+        and rank.failure.exception in _BROKEN
+        and _LOADER.search(rank.text[-6000:]) is not None
+        and "multiprocessing/connection.py" in rank.text[-6000:]
+    )
 
 
 def _of_disks(case: RunCase, first: RankCase, words: str) -> Iterator[Finding]:
@@ -157,8 +182,7 @@ def _worker(case: RunCase, first: RankCase, found: re.Match[str]) -> Finding:
         f"A DataLoader worker of {names(ranks)} was killed{killed}.",
         numbers(ranks),
         (*said(first), *memory, *faults(first)),
-        "Fewer workers or a smaller prefetch if memory was short; num_workers=0 shows what the dataset"
-        " itself does.",
+        _OF_WORKERS,
     )
 
 

@@ -324,3 +324,17 @@ def test_a_workers_signal_is_told_by_its_name() -> None:
     found = told(rank(1, text=text, code=1)).cause
     assert found is not None
     assert "was killed by SIGKILL" in found.summary
+
+
+def test_a_worker_that_dies_while_it_hands_over_a_batch_is_told_though_only_a_connection_broke() -> None:
+    text = (
+        "Traceback (most recent call last):\n"
+        '  File "/project/train.py", line 29, in <module>\n    for x in loader:\n'
+        '  File "/venv/lib/python3.11/site-packages/torch/utils/data/dataloader.py", line 733, in __next__\n'
+        '  File "/usr/lib/python3.11/multiprocessing/connection.py", line 395, in _recv\n'
+        "ConnectionResetError: [Errno 104] Connection reset by peer\n"
+    )
+    lost = rank(0, text=LOST, code=1, ended_at=11.0)
+    assert cause(lost, rank(1, text=text, code=1, ended_at=10.0)) == ("worker_killed", (1,))
+    other = text.replace("torch/utils/data/dataloader.py", "mine/feed.py")
+    assert cause(rank(1, text=other, code=1)) == ("exception", (1,))
