@@ -20,6 +20,7 @@ COMPUTED = {
     ("Unavailable", "runtime/keeper/allocation.py"): {"disk_full", "directory_unusable"},
     ("Unavailable", "runtime/fetching.py"): {"disk_full", "directory_unusable"},
     ("Unavailable", "runtime/index.py"): {"disk_full", "directory_unusable"},
+    ("Unavailable", "server/http.py"): {"address_in_use", "address_unusable"},
 }
 
 

@@ -25,7 +25,12 @@ def write(path: str) -> None:
 
 
 def write_raised(path: str) -> None:
-    """As Python prints it, the end of it where it is long."""
+    """As Python prints it, the end of it where it is long; nothing of a program that was interrupted.
+
+    Python ends that one by SIGINT unless text is evaluated meanwhile, as imports of `traceback` do.
+    """
+    if sys.last_type is None or issubclass(sys.last_type, KeyboardInterrupt):
+        return
     import traceback
 
     lines = traceback.format_exception(sys.last_type, sys.last_value, sys.last_traceback, limit=-_INNERMOST)

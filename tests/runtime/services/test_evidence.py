@@ -9,10 +9,12 @@ from pathlib import Path
 import anyio
 import pytest
 
+from milkweed.runtime.agent.context import HostContext
 from milkweed.runtime.codec import to_json
 from milkweed.runtime.devices import Device, DeviceView
 from milkweed.runtime.services.devices import Devices
 from milkweed.runtime.services.evidence import Evidence
+from milkweed.runtime.services.runs import Runs
 from milkweed.runtime.services.stacks import Stacks
 from tests.runtime.hosts import DEADLINE_S, event_of, open_host, plan_of
 
@@ -25,6 +27,11 @@ HANGS = (sys.executable, "-c", "import signal; signal.pause()")
 class NoProcs:
     async def find(self, owner: str | None, procs: tuple[str, ...] | None) -> tuple[tuple[int, int], ...]:
         return ()
+
+
+def evidence_of(context: HostContext, runs: Runs, devices: Devices) -> Evidence:
+    stacks = Stacks(context, runs, NoProcs())  # type: ignore[arg-type]
+    return Evidence(context, runs, stacks, devices, lambda _run: False)
 
 
 @pytest.fixture
@@ -40,7 +47,7 @@ async def test_devices_are_told_with_a_run_that_has_failed(tmp_path: Path, dev: 
         open_host(tmp_path) as (context, runs),
         Devices.open(context, command=command, dev=dev) as devices,
     ):
-        evidence = Evidence(context, runs, Stacks(context, runs, NoProcs()), devices)  # type: ignore[arg-type]
+        evidence = evidence_of(context, runs, devices)
         await runs.start(plan_of(tmp_path, ("sh", "-c", "exit 3")))
         await event_of(context.spool, "run_ended")
         found = await evidence.collect("run-1", None, DEADLINE_S)
@@ -54,7 +61,7 @@ async def test_a_driver_that_hangs_holds_up_nothing_else(tmp_path: Path, dev: Pa
         open_host(tmp_path) as (context, runs),
         Devices.open(context, command=HANGS, dev=dev) as devices,
     ):
-        evidence = Evidence(context, runs, Stacks(context, runs, NoProcs()), devices)  # type: ignore[arg-type]
+        evidence = evidence_of(context, runs, devices)
         await runs.start(plan_of(tmp_path, ("sh", "-c", "exit 3")))
         await event_of(context.spool, "run_ended")
         with anyio.fail_after(DEADLINE_S):
