@@ -22,7 +22,8 @@ from ..daemon import spawn_daemon
 from ..errors import Conflict, MilkweedError, NotFound, Unavailable
 from ..index import Index, Plan, short_id
 from ..paths import MeshPaths, Places
-from ..records import MeshSpec, MeshView
+from ..pulse import Glance
+from ..records import MeshSpec, MeshView, RunView
 from ..retention import forget_old
 from ..schedulers import SchedulerView
 from ..schedulers.processes import start_time, wait_gone
@@ -172,6 +173,21 @@ class Meshes:
                     group.start_soon(ask, view)
         answers = [found.get(view.mesh, view) for view in views]
         return tuple(view for view in answers if released or view.state != "released")
+
+    def known(self, *, released: bool = False) -> tuple[MeshView, ...]:
+        """As `list`, but as the index has them: no keeper is asked."""
+        return self._index.meshes(released=released)
+
+    def known_runs(self, mesh: str, most: int) -> tuple[RunView, ...]:
+        """The latest runs of a mesh, newest first, as the index has them."""
+        return self._index.runs(mesh, limit=most)
+
+    def version(self) -> tuple[int, int]:
+        """Another one after every change of what is known here; cheap."""
+        return self._index.version()
+
+    def glance(self) -> Glance:
+        return self._index.glance()
 
     def add_plan(self, call: str, state: str, expires_at: float) -> Plan:
         """`Index.add_plan`; remembered here where the disk is full, so that a release can make room."""
