@@ -177,8 +177,8 @@ class Listener:
 class HostEvidence:
     """What one host told, of itself and of its ranks. `error`: it told nothing, and why.
 
-    `clock` is its wall clock minus that of the keeper, as near as half a round trip. `late` names what was
-    not there in time.
+    `clock` is by how much its wall clock is ahead of the keeper's; 0 where that is less than a round trip can
+    tell. `late` names what was not there in time.
     """
 
     host: int

@@ -202,7 +202,6 @@ class _Search:
             kernel=self.kernel,
             listeners=self.listeners,
             devices=self.device_view,
-            clock=time.time(),
             late=tuple(self.late),
         )
 
