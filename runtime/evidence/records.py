@@ -87,12 +87,14 @@ class Fingerprint:
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
     """A rank's own process as the kernel sees it. `cpu` is the share of one core that it and its children
-    took while they were watched, None where they were not; `peak` is the most memory it ever had. `switches`
-    counts how often its main thread has gone to sleep."""
+    took while they were watched, None where they were not; `wanted` is that and what they were ready to take
+    while others had it. `peak` is the most memory it ever had. `switches` counts how often its main thread
+    has gone to sleep."""
 
     pid: int
     os_state: str = ""
     cpu: float | None = None
+    wanted: float | None = None
     rss: int = 0
     peak: int = 0
     threads: int = 0
