@@ -20,7 +20,7 @@ async def measure_clock(link: HostLink, *, rounds: int, within_s: float) -> Cloc
     best: Clock | None = None
     for _ in range(rounds):
         began, asked = time.time(), time.perf_counter()
-        there = await link.call_within(within_s, Fitness, Fitness.clock)
+        there = await link.look_within(within_s, Fitness, Fitness.clock)
         half = (time.perf_counter() - asked) / 2
         if best is None or half < best.within:
             best = Clock(there - (began + half), half)

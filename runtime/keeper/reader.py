@@ -100,7 +100,7 @@ class Reader(Actor):
         async def ask_ranks() -> None:
             answers = await self._hosts.ask(
                 chosen,
-                lambda link: link.call_within(
+                lambda link: link.look_within(
                     within_s,
                     Stacks,
                     Stacks.dump,
@@ -123,7 +123,7 @@ class Reader(Actor):
         async def ask_procs() -> None:
             answers = await self._hosts.ask(
                 sorted(self._hosts.links),
-                lambda link: link.call_within(
+                lambda link: link.look_within(
                     within_s, Stacks, Stacks.dump_procs_of_run, run, native, with_locals, timeout_s
                 ),
             )
@@ -151,7 +151,7 @@ class Reader(Actor):
         async def ask(link: HostLink) -> HostEvidence:
             within_s = timeout_s + _EVIDENCE_SPARE_S
             clock = await measure_clock(link, rounds=_CLOCK_ROUNDS, within_s=within_s)
-            found = await link.call_within(
+            found = await link.look_within(
                 within_s,
                 Evidence,
                 Evidence.collect,
@@ -182,7 +182,7 @@ class Reader(Actor):
         within_s = request.seconds + PROFILE_SPARE_S + _PROFILE_WAY_S
         answers = await self._hosts.ask(
             chosen,
-            lambda link: link.call_within(
+            lambda link: link.look_within(
                 within_s, Profiling, Profiling.record, run, _numbers(chosen[link.host]), request
             ),
         )
@@ -200,7 +200,7 @@ class Reader(Actor):
         if not self._controllers.any:
             return ()
         answers = await self._hosts.ask(
-            self._hosts.ready(), lambda link: link.call_within(_SURVEY_S, Procs, Procs.survey)
+            self._hosts.ready(), lambda link: link.look_within(_SURVEY_S, Procs, Procs.survey)
         )
         found = [
             one for answer in answers.values() if not isinstance(answer, MilkweedError) for one in answer
@@ -212,7 +212,7 @@ class Reader(Actor):
         """The devices of hosts that are ready; a driver that does not answer in time is told as that."""
         return await self._hosts.ask(
             self._hosts.ready(),
-            lambda link: link.call_within(within_s + _DEVICES_SPARE_S, Devices, Devices.look, within_s),
+            lambda link: link.look_within(within_s + _DEVICES_SPARE_S, Devices, Devices.look, within_s),
         )
 
     @endpoint
