@@ -58,7 +58,7 @@ async def _candidates(
     live = meshes.known()
     match argument:
         case "mesh":
-            profiled = [one.mesh for one in await anyio.to_thread.run_sync(meshes.profiles, _PROFILES)]
+            profiled = [one.mesh for one in await meshes.profiles(_PROFILES)]
             return [mesh.mesh for mesh in live] + profiled
         case "run":
             runs = [run for mesh in live for run in meshes.known_runs(mesh.mesh, _RUNS)]
@@ -68,7 +68,7 @@ async def _candidates(
         case "rank":
             return await _ranks(meshes, given.get("run", ""))
         case "file":
-            profiles = await anyio.to_thread.run_sync(meshes.profiles, _PROFILES)
+            profiles = await meshes.profiles(_PROFILES)
             return [one.name for one in profiles if given.get("mesh", one.mesh) == one.mesh]
         case "name":
             return await anyio.to_thread.run_sync(library.names, [mesh.spec.workspace for mesh in live])

@@ -239,10 +239,10 @@ class FakeMeshes:
             events={mesh: len(one.happened) for mesh, one in live.items()},
         )
 
-    def profiles(self, most: int) -> tuple[ProfileFile, ...]:
+    async def profiles(self, most: int) -> tuple[ProfileFile, ...]:
         return list_profiles(self.profile_directories.items(), most)
 
-    def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
+    async def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
         directory = self.profile_directories.get(mesh)
         return None if directory is None else find_profile(mesh, directory, name)
 

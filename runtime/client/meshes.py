@@ -212,18 +212,20 @@ class Meshes:
                 raise
             return None
 
-    def profiles(self, most: int) -> tuple[ProfileFile, ...]:
-        """The latest files of profiles, of released meshes too; the newest first. Blocking."""
+    async def profiles(self, most: int) -> tuple[ProfileFile, ...]:
+        """The latest files of profiles, of released meshes too; the newest first."""
         views = self._index.meshes(released=True)
-        return list_profiles(((view.mesh, self._places.mesh(view.mesh).profiles) for view in views), most)
+        directories = [(view.mesh, self._places.mesh(view.mesh).profiles) for view in views]
+        return await anyio.to_thread.run_sync(list_profiles, directories, most)
 
-    def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
-        """A file of a profile by the mesh's id and its name. Blocking."""
+    async def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
+        """A file of a profile by the mesh's id and its name."""
         try:
             view = self._index.mesh(mesh)
         except NotFound:
             return None
-        return find_profile(view.mesh, self._places.mesh(view.mesh).profiles, name)
+        directory = self._places.mesh(view.mesh).profiles
+        return await anyio.to_thread.run_sync(find_profile, view.mesh, directory, name)
 
     def schedulers(self) -> tuple[SchedulerView, ...]:
         return tuple(_describe(name) for name in schedulers.names())

@@ -29,7 +29,7 @@ _COMMAND = 80
 async def list_resources(meshes: Meshes, library: Library) -> list[types.Resource]:
     """As the index has it: no mesh is asked, so that a lost one delays nobody."""
     live = meshes.known()
-    profiles = await anyio.to_thread.run_sync(meshes.profiles, _PROFILES)
+    profiles = await meshes.profiles(_PROFILES)
     names = await anyio.to_thread.run_sync(library.names, [mesh.spec.workspace for mesh in live])
     return [
         *(resource for mesh in live for resource in _of_mesh(mesh)),

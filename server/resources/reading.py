@@ -41,7 +41,8 @@ async def read_resource(call: Call, library: Library, uri: str) -> Contents:
     if address.kind == "profile":
         return await _profile(call.meshes, uri, address)
     if address.kind == "transcript":
-        text = await anyio.to_thread.run_sync(_transcript, call.meshes, library, address.names["name"])
+        workspaces = [mesh.spec.workspace for mesh in call.meshes.known()]
+        text = await anyio.to_thread.run_sync(library.read, address.names["name"], workspaces)
         return types.TextResourceContents(uri=uri, mime_type="text/markdown", text=clean(text))
     if address.kind == "events":
         return types.TextResourceContents(uri=uri, mime_type="text/plain", text=await _events(call, address))
@@ -77,12 +78,8 @@ async def _events(call: Call, address: Address) -> str:
     return clean("\n".join(fold_events(await mesh.events(_EVENTS)))) or "(nothing happened yet)"
 
 
-def _transcript(meshes: Meshes, library: Library, name: str) -> str:
-    return library.read(name, [mesh.spec.workspace for mesh in meshes.known()])
-
-
 async def _profile(meshes: Meshes, uri: str, address: Address) -> Contents:
-    found = meshes.find_profile(address.names["mesh"], address.names["file"])
+    found = await meshes.find_profile(address.names["mesh"], address.names["file"])
     if found is None:
         raise _not_found(uri)
     if found.size > _MOST_BYTES:

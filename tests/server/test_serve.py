@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp_types import ResourceTemplateReference
 
 from milkweed.tools.registry import Registry
 from tests.plugins import install
@@ -121,6 +122,14 @@ async def test_a_real_client_hears_of_its_run_and_reads_it(places: dict[str, str
                     (told,) = (await client.read_resource(uri)).contents
                     if json.loads(told.text)["state"] == "succeeded":  # type: ignore[union-attr]
                         break
+            listed = {str(one.uri) for one in (await client.list_resources()).resources}
+            assert {uri, f"mesh://{mesh['mesh']}"} <= listed
+            ref = ResourceTemplateReference(uri="run://{run}")
+            assert (await client.complete(ref, {"name": "run", "value": ""})).completion.values == [
+                run["run"]
+            ]
+            for read in listed:
+                assert (await client.read_resource(read)).contents
             (output,) = (await client.read_resource(f"{uri}/rank/0/output")).contents
             assert "over" in output.text  # type: ignore[union-attr]
             await client.call_tool("release_mesh", {"mesh": mesh["mesh"]})
