@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -14,22 +15,21 @@ from mcp.server.models import InitializationOptions
 
 from .. import __version__
 from .completions import Completions
+from .handling import CompletionHandler, Context, PromptHandlers, ResourceHandlers, ToolHandlers
 from .instructions import INSTRUCTIONS
 from .opener import Opener
-from .prompts import get_prompt, list_prompts
+from .prompts import Prompts
 from .resources import Resources
 from .subscriptions import LOOK_S, Subscriptions
 from .tool_calls import ToolCalls
 from .transcripts.library import Library
 
 if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
-
     from ..runtime.client import Meshes
     from ..tools.registry import Registry
     from .transcripts.record import Recorder
 
-__all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "create_server"]
+__all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "Offer", "create_server", "make_server"]
 
 CALL_DEADLINE_S = 45.0
 HEARTBEAT_S = 5.0
@@ -61,6 +61,24 @@ def create_server(
     )
     subscriptions = Subscriptions(look_s)
     resources = Resources(principal, library, subscriptions, deadline_s=call_deadline_s)
+    completions = Completions(library, deadline_s=call_deadline_s)
+    return make_server(Offer(tools, resources, Prompts(), completions, subscriptions), open_meshes)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a server answers requests with."""
+
+    tools: ToolHandlers
+    resources: ResourceHandlers
+    prompts: PromptHandlers
+    completions: CompletionHandler
+    subscriptions: Subscriptions
+
+
+def make_server(offer: Offer, open_meshes: OpenMeshes) -> Server[Opener]:
+    """The server of an offer, whatever that is: how it opens, tells of changes and says what it can."""
+    subscriptions = offer.subscriptions
 
     @asynccontextmanager
     async def lifespan(_: Server[Opener]) -> AsyncIterator[Opener]:
@@ -74,7 +92,7 @@ def create_server(
         await opener.tried()
         await subscriptions.watch(lambda: opener.opened)
 
-    async def joined(context: ServerRequestContext[Opener], _: types.NotificationParams | None) -> None:
+    async def joined(context: Context, _: types.NotificationParams | None) -> None:
         subscriptions.join(context.session)
 
     server = _Server(
@@ -83,17 +101,17 @@ def create_server(
         title="Milkweed",
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
-        on_list_tools=tools.list,
-        on_call_tool=tools.call,
-        on_list_resources=resources.list,
-        on_list_resource_templates=resources.list_templates,
-        on_read_resource=resources.read,
-        on_subscribe_resource=resources.subscribe,
-        on_unsubscribe_resource=resources.unsubscribe,
+        on_list_tools=offer.tools.list,
+        on_call_tool=offer.tools.call,
+        on_list_resources=offer.resources.list,
+        on_list_resource_templates=offer.resources.list_templates,
+        on_read_resource=offer.resources.read,
+        on_subscribe_resource=offer.resources.subscribe,
+        on_unsubscribe_resource=offer.resources.unsubscribe,
         on_subscriptions_listen=subscriptions.listen,
-        on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
-        on_completion=Completions(library, deadline_s=call_deadline_s).complete,
+        on_list_prompts=offer.prompts.list,
+        on_get_prompt=offer.prompts.get,
+        on_completion=offer.completions.complete,
     )
     server.add_notification_handler("notifications/initialized", types.NotificationParams, joined)
     return server
