@@ -15,7 +15,7 @@ from milkweed.runtime.schedulers.namespaces import check_possible
 # Tests of starters ask for them: elsewhere they would import torch beside whatever is tested.
 os.environ["MILKWEED_WARM_MODULES"] = ""
 
-# Run where there are RDMA devices by `make test-rdma`, with Node and Chromium by `make test-inspector`: both name
+# Run by `make test-rdma`, where there are RDMA devices, and by `make test-inspector`: these name
 # the folder.
 collect_ignore = ["rdma", "inspector"]
 
