@@ -29,6 +29,7 @@ _START_S = 20.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a transcript (JSON Lines)")
+    parser.add_argument("--form", default="", help="a form of the transcript, such as a shorter one")
     parser.add_argument("--scheduler", default="", help="another scheduler than the recorded one")
     parser.add_argument(
         "--speed", type=float, default=0.0, metavar="X", help="pause to read, X times as fast as a reader"
@@ -75,6 +76,7 @@ async def _replay(arguments: argparse.Namespace, transcript: Transcript) -> int:
     from ..demo import leftovers
     from ..transcripts.replay import Replay, copy_workspace
 
+    values = transcript.header.values_of(arguments.form)
     root = Path(tempfile.mkdtemp(prefix="milkweed-replay-", dir=_folder()))
     keep = arguments.keep
     try:
@@ -87,7 +89,7 @@ async def _replay(arguments: argparse.Namespace, transcript: Transcript) -> int:
                 transcript,
                 root / "workspace",
                 call,
-                names={"state": str(root / "state"), "home": str(Path.home())},
+                names={**values, "state": str(root / "state"), "home": str(Path.home())},
                 scheduler=arguments.scheduler,
                 not_isolated=_why_not_isolated(),
                 before=before,

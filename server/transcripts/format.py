@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from ...runtime.errors import InvalidArgument
 
@@ -25,6 +26,9 @@ __all__ = [
 ]
 
 VERSION = 1
+_VALUE_NAME = re.compile(r"[a-z]+(?:_[a-z]+)*")
+_TAKEN = frozenset({"workspace", "python", "state", "home"})
+Bound = float | Annotated[str, Field(pattern=r"^\$\{\w+\}$")]
 
 
 class _Record(BaseModel):
@@ -33,7 +37,8 @@ class _Record(BaseModel):
 
 class Header(_Record):
     """`workspace` is the folder beside the file that has the workspace as it was at first; empty: there is
-    none. `shape` is that of the first mesh."""
+    none. `shape` is that of the first mesh. `values` are names of the transcript's own with what they stand
+    for; each of `forms` gives some of them another value."""
 
     kind: Literal["header"] = "header"
     format: int = VERSION
@@ -45,6 +50,35 @@ class Header(_Record):
     shape: dict[str, int] = {}
     seed: int = 0
     imported_from: str = ""
+    values: dict[str, str] = {}
+    forms: dict[str, dict[str, str]] = {}
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        for name in self.values:
+            if not _VALUE_NAME.fullmatch(name) or name in _TAKEN:
+                raise ValueError(f"{name!r} cannot be the name of a value")
+        for form, values in self.forms.items():
+            if other := sorted(values.keys() - self.values.keys()):
+                raise ValueError(f"the form {form!r} has {other[0]!r}, which is not among the values")
+        return self
+
+    def values_of(self, form: str) -> dict[str, str]:
+        """
+        Args:
+            form: empty for the session as it was.
+
+        Raises:
+            InvalidArgument: there is no such form.
+        """
+        if form and form not in self.forms:
+            known = ", ".join(sorted(self.forms))
+            raise InvalidArgument(
+                "invalid_argument",
+                f"the transcript has no form {form!r}",
+                f"It has: {known}." if known else "It has none: leave --form out.",
+            )
+        return {**self.values, **self.forms.get(form, {})}
 
 
 class ToolStep(_Record):
@@ -89,8 +123,8 @@ class SayStep(_Record):
 class ExpectStep(_Record):
     """Something that must hold of the last answer: of a field (`first_failure.exception`), or of its text.
 
-    Exactly one of the conditions is given. `at_most` and `at_least` are for numbers; `number` picks the one
-    of the text that is compared, by a pattern with one group.
+    Exactly one of the conditions is given. `at_most` and `at_least` are for numbers, and may be names
+    of values; `number` picks the one of the text that is compared, by a pattern with one group.
     """
 
     kind: Literal["expect"] = "expect"
@@ -98,8 +132,8 @@ class ExpectStep(_Record):
     equals: Any = None
     contains: str | None = None
     matches: str | None = None
-    at_most: float | None = None
-    at_least: float | None = None
+    at_most: Bound | None = None
+    at_least: Bound | None = None
     number: str = ""
 
 
