@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..transcripts.format import parse
 
     try:
-        transcript = parse(_read(arguments.file), arguments.file.name)
+        transcript = parse(_read(arguments.file), arguments.file.name).in_form(arguments.form)
         return anyio.run(_replay, arguments, transcript)
     except MilkweedError as error:
         print(error, file=sys.stderr)
@@ -76,7 +76,6 @@ async def _replay(arguments: argparse.Namespace, transcript: Transcript) -> int:
     from ..demo import leftovers
     from ..transcripts.replay import Replay, copy_workspace
 
-    values = transcript.header.values_of(arguments.form)
     root = Path(tempfile.mkdtemp(prefix="milkweed-replay-", dir=_folder()))
     keep = arguments.keep
     try:
@@ -89,7 +88,7 @@ async def _replay(arguments: argparse.Namespace, transcript: Transcript) -> int:
                 transcript,
                 root / "workspace",
                 call,
-                names={**values, "state": str(root / "state"), "home": str(Path.home())},
+                names={"state": str(root / "state"), "home": str(Path.home())},
                 scheduler=arguments.scheduler,
                 not_isolated=_why_not_isolated(),
                 before=before,

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from ...runtime.errors import InvalidArgument
+from .naming import Names
 
 __all__ = [
     "VERSION",
@@ -62,23 +63,6 @@ class Header(_Record):
             if other := sorted(values.keys() - self.values.keys()):
                 raise ValueError(f"the form {form!r} has {other[0]!r}, which is not among the values")
         return self
-
-    def values_of(self, form: str) -> dict[str, str]:
-        """
-        Args:
-            form: empty for the session as it was.
-
-        Raises:
-            InvalidArgument: there is no such form.
-        """
-        if form and form not in self.forms:
-            known = ", ".join(sorted(self.forms))
-            raise InvalidArgument(
-                "invalid_argument",
-                f"the transcript has no form {form!r}",
-                f"It has: {known}." if known else "It has none: leave --form out.",
-            )
-        return {**self.values, **self.forms.get(form, {})}
 
 
 class ToolStep(_Record):
@@ -144,6 +128,41 @@ _STEP: TypeAdapter[Step] = TypeAdapter(Step)
 class Transcript(_Record):
     header: Header
     steps: tuple[Step, ...] = ()
+
+    def in_form(self, form: str) -> Transcript:
+        """The steps with the form's values in the place of their names; of edits nothing is changed.
+
+        Args:
+            form: empty for the session as it was.
+
+        Raises:
+            InvalidArgument: there is no such form, or a step compares with what is no value.
+        """
+        forms = self.header.forms
+        if form and form not in forms:
+            known = ", ".join(sorted(forms))
+            raise InvalidArgument(
+                "invalid_argument",
+                f"the transcript has no form {form!r}",
+                f"It has: {known}." if known else "It has none: leave --form out.",
+            )
+        names = Names({**self.header.values, **forms.get(form, {})})
+        steps = tuple(_with_values(number, step, names) for number, step in enumerate(self.steps, 1))
+        return self.model_copy(update={"steps": steps})
+
+
+def _with_values(number: int, step: Step, names: Names) -> Step:
+    if isinstance(step, EditStep):
+        return step
+    changed = _STEP.validate_python(names.concrete(step.model_dump()))
+    bounds = (changed.at_most, changed.at_least) if isinstance(changed, ExpectStep) else ()
+    for bound in bounds:
+        if isinstance(bound, str):
+            raise _unreadable(
+                f"step {number} compares with {bound}, which is not among the values of the header",
+                "See transcripts/FORMAT.md.",
+            )
+    return changed
 
 
 def dump_line(record: Header | Step) -> str:

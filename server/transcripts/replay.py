@@ -112,13 +112,15 @@ class Replay:
         if isinstance(step, ShellStep):
             return await self._shell(number, step)
         if isinstance(step, ExpectStep):
-            return self._expect(number, step)
+            return Played(number, step, problem=unmet(self._concrete(step), self._last))
         assert isinstance(step, SayStep)
         return Played(number, step)
 
     async def _tool(self, number: int, step: ToolStep) -> Played:
-        if missing := self._names.unbound(step.arguments):
-            return Played(number, step, problem=f"it asks with {_untold(missing)}")
+        missing = self._names.unbound(step.arguments)
+        if missing:
+            words = f"it asks with ${{{missing[0]}}}, which no earlier answer told"
+            return Played(number, step, problem=words)
         asked = self._names.concrete(step.arguments)
         note = self._adapt(asked) if step.name == "allocate_mesh" else ""
         try:
@@ -174,11 +176,8 @@ class Replay:
         if step.name == "release_mesh" and mesh in self._allocated and state == "released":
             self._allocated.remove(mesh)
 
-    def _expect(self, number: int, step: ExpectStep) -> Played:
-        if missing := self._names.unbound([step.at_most, step.at_least]):
-            return Played(number, step, problem=f"it compares with {_untold(missing)}")
-        known = ExpectStep.model_validate(self._names.concrete(step.model_dump()))
-        return Played(number, known, problem=unmet(known, self._last))
+    def _concrete(self, step: ExpectStep) -> ExpectStep:
+        return ExpectStep.model_validate(self._names.concrete(step.model_dump()))
 
     async def _edit(self, number: int, step: EditStep) -> Played:
         try:
@@ -205,10 +204,6 @@ class Replay:
         differences = () if done.returncode == step.exit else (Difference("exit", step.exit, done.returncode),)
         self._last = answer
         return Played(number, step, {"command": command}, answer, differences)
-
-
-def _untold(names: list[str]) -> str:
-    return f"${{{names[0]}}}, which no earlier answer told"
 
 
 def copy_workspace(file: Path, transcript: Transcript, target: Path) -> None:

@@ -43,11 +43,23 @@ def test_what_is_written_is_read_again() -> None:
 
 def test_a_form_has_other_values_and_the_rest_as_they_were() -> None:
     header = Header(values={"steps": "900", "loss": "3.5"}, forms={"short": {"steps": "90"}})
-    assert parse(dump_line(header)).header == header
-    assert header.values_of("") == {"steps": "900", "loss": "3.5"}
-    assert header.values_of("short") == {"steps": "90", "loss": "3.5"}
-    with pytest.raises(InvalidArgument, match="no form 'long'.*short"):
-        header.values_of("long")
+    steps = (
+        SayStep(text="${steps} of ${run1}"),
+        EditStep(file="a.sh", text="echo ${steps}"),
+        ExpectStep(number="loss ([0-9.]+)", at_most="${loss}"),
+    )
+    transcript = parse(dump_line(header) + "".join(map(dump_line, steps)))
+    assert transcript == Transcript(header=header, steps=steps)
+    assert transcript.in_form("").steps[0] == SayStep(text="900 of ${run1}")
+    assert transcript.in_form("short").steps == (
+        SayStep(text="90 of ${run1}"),
+        steps[1],
+        ExpectStep(number="loss ([0-9.]+)", at_most=3.5),
+    )
+    with pytest.raises(InvalidArgument, match=r"no form 'long'.*short"):
+        transcript.in_form("long")
+    with pytest.raises(InvalidArgument, match=r"step 3 compares with \$\{loss\}, which is not among"):
+        Transcript(header=Header(), steps=steps).in_form("")
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text() | st.integers() | st.none()))

@@ -196,10 +196,6 @@ def test_a_form_is_played_with_its_own_values(tmp_path: Path, replay: Callable[.
     assert done.returncode == 2
     assert "has no form 'long'" in done.stderr
 
-    done = replay(session(tmp_path, steps[0], ExpectStep(number="([0-9]+)", at_most="${other}")), "--plain")
-    assert done.returncode == 1
-    assert "step 2: it compares with ${other}, which no earlier answer told" in done.stdout
-
 
 async def test_a_replay_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
