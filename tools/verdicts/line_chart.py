@@ -17,6 +17,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 64, 150, 30, 34
 _HEAD = 30
 _COLOURS = ("#1f6fb4", "#d9601a", "#2e8b46", "#b4308b", "#7a58c1", "#8a6d1d", "#138a8a", "#c23b3b")
 _TICKS = 5
+_ROOM = 0.05
 _MOST_NAMED = 10
 _CONTROL = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _STYLE = "text{font:11px ui-sans-serif,sans-serif}polyline{fill:none;stroke-width:1.6}.g{stroke:#e4e4e4}"
@@ -45,36 +46,41 @@ def line_chart(title: str, panels: Mapping[str, Mapping[str, Curve]], *, x_name:
 
 
 def ticks(low: float, high: float) -> list[float]:
-    """Round numbers from the one below `low` to the one above `high`, a few."""
-    if not high > low:
-        room = abs(low) * 0.1 or 1.0
-        low, high = low - room, high + room
+    """Round numbers between the two, a few."""
     raw = (high - low) / _TICKS
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= raw * 0.999)
-    first = math.floor(low / step + 1e-9)
-    last = math.ceil(high / step - 1e-9)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
     return [step * number for number in range(first, last + 1)]
+
+
+def _span(values: Sequence[float], spare: float) -> tuple[float, float]:
+    """From the lowest to the highest with some room around, which is never none."""
+    low, high = min(values, default=0.0), max(values, default=1.0)
+    room = (high - low) * spare
+    if not high - low > 1e-9 * max(abs(low), abs(high)):
+        room = max(abs(low), abs(high)) * 0.1 or 1.0
+    return low - room, high + room
 
 
 def _panel(name: str, curves: Mapping[str, Curve], x_name: str) -> Iterator[str]:
     points = [(x, y) for curve in curves.values() for x, y in curve if math.isfinite(y)]
-    xs = ticks(min((x for x, _ in points), default=0.0), max((x for x, _ in points), default=1.0))
-    ys = ticks(min((y for _, y in points), default=0.0), max((y for _, y in points), default=1.0))
+    left, last = _span([x for x, _ in points], 0.0)
+    low, high = _span([y for _, y in points], _ROOM)
     right, bottom = _WIDTH - _RIGHT, _PANEL - _BOTTOM
 
     def place(x: float, y: float) -> tuple[float, float]:
-        across = (x - xs[0]) / (xs[-1] - xs[0])
-        up = (y - ys[0]) / (ys[-1] - ys[0])
+        across = (x - left) / (last - left)
+        up = (y - low) / (high - low)
         return _LEFT + across * (right - _LEFT), bottom - up * (bottom - _TOP)
 
     yield f'<text x="{_LEFT}" y="20" font-weight="bold">{_text(name)}</text>'
-    for y in ys:
-        _, at = place(xs[0], y)
+    for y in ticks(low, high):
+        _, at = place(left, y)
         yield f'<line class="g" x1="{_LEFT}" x2="{right}" y1="{at:.1f}" y2="{at:.1f}"/>'
         yield f'<text x="{_LEFT - 6}" y="{at + 4:.1f}" text-anchor="end">{y:.6g}</text>'
-    for x in xs:
-        at, _ = place(x, ys[0])
+    for x in ticks(left, last):
+        at, _ = place(x, low)
         yield f'<text x="{at:.1f}" y="{bottom + 16}" text-anchor="middle">{x:.6g}</text>'
     yield f'<text x="{right}" y="{bottom + 30}" text-anchor="end">{_text(x_name)}</text>'
     for number, (label, curve) in enumerate(curves.items()):
