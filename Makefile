@@ -20,7 +20,7 @@ demo: setup ## Replay a recorded session: an agent finds and mends three faults 
 	@$(BIN)/milkweed replay transcripts/buggy_trainer/session.jsonl
 
 demo-gpt2: setup ## Replay a recorded session: from "train a GPT-2 on open data" to text in Shakespeare's manner, in minutes
-	@$(BIN)/milkweed replay transcripts/gpt2_from_scratch/session.jsonl
+	@$(BIN)/milkweed replay --keep transcripts/gpt2_from_scratch/session.jsonl
 
 demo-hang: setup ## Allocate a mesh, find a hang, fix it, run again: through a real MCP client
 	@$(BIN)/milkweed demo
