@@ -40,7 +40,8 @@ class RankMetrics:
     may have written it.
 
     `points` are at most 200 of the `count` that were read, the first and the last among them, and each with
-    the first bad value of a metric; what is told seldom is left out last. `note`: why there is less than there was.
+    the first bad value of a metric; what is told seldom is left out last. `note`: why there is less than
+    there was.
     """
 
     source: str
