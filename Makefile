@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo demo-gpt2 demo-hang test test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
+.PHONY: help setup demo demo-gpt2 demo-hang test test-inspector test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,10 @@ test-nightly: lint ## Lint, then every test in its full size
 
 test-rdma: setup ## Test over real verbs, in a virtual machine with soft-RoCE (Debian on x86-64)
 	@scripts/rdma-guest/test.sh $(PYTEST_ARGS)
+
+test-inspector: setup ## Look at the server with the MCP Inspector (also in Chromium) and the conformance suite
+	@scripts/setup-inspector.sh
+	$(BIN)/python -m pytest -n $(WORKERS) tests/inspector
 
 bench: setup ## Measure speed and size: a table and JSON
 	$(BIN)/python -m benchmarks.run

@@ -4,9 +4,11 @@
     ├── NotFound             mesh_not_found, run_not_found, rank_not_found, host_not_found, file_not_found,
     │                        output_not_found, command_not_found, tool_not_found, endpoint_not_found,
     │                        actor_not_found, not_attached, job_not_found, replica_not_found, mount_not_found,
-    │                        resource_not_found, transcript_unreadable, workspace_missing, metrics_not_found
+    │                        resource_not_found, transcript_unreadable, workspace_missing, metrics_not_found,
+    │                        transcript_not_found, prompt_not_found, log_unreadable
     ├── InvalidArgument      invalid_argument, invalid_path, unsupported, unpicklable, unreadable_arguments,
-    │                        out_of_range, wrong_key, not_loopback, resource_too_large, transcript_unreadable
+    │                        out_of_range, wrong_key, not_loopback, resource_too_large, transcript_unreadable,
+    │                        too_many_subscriptions, log_unreadable
     ├── Conflict             name_in_use, mesh_not_ready, mesh_released, run_ended, file_exists, file_changed,
     │                        owner_gone, not_the_owner, mesh_stopped, not_in_an_actor, would_deadlock,
     │                        program_ending, job_ended, slots_in_use, buffer_dropped, access_refused,

@@ -25,6 +25,7 @@ from .filesystems import NETWORK_TYPES, file_system_type
 from .job_records import JobView
 from .lock_holders import lock_holders
 from .names import quoted
+from .pulse import Glance
 from .records import HostEvent, MeshSpec, MeshState, MeshView, MountSpec, RunView
 
 __all__ = ["KEEPER", "Index", "MeshEvent", "Plan", "short_id"]
@@ -32,6 +33,7 @@ __all__ = ["KEEPER", "Index", "MeshEvent", "Plan", "short_id"]
 _LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"
 _BUSY_S = 10.0
 _VERSION = 5
+_LATEST_RUNS = 32
 # Versions whose tables are as they are now, but for those that are missing.
 _BEFORE = (2, 3, 4)
 _MAKE_ROOM = (
@@ -449,6 +451,34 @@ class Index:
             (mesh, limit),
         ).fetchall()
         return tuple(MeshEvent(host, from_json(HostEvent, json.loads(text))) for host, text in reversed(rows))
+
+    def version(self) -> tuple[int, int]:
+        """Another one after every change, whoever made it; cheap."""
+        return self._execute("PRAGMA data_version").fetchone()[0], self._db.total_changes
+
+    def glance(self) -> Glance:
+        """What is compared with a later one to see what changed."""
+        live = self._execute("SELECT mesh, name, view FROM meshes WHERE state != 'released'").fetchall()
+        # The latest ones too when they are over: one may begin and end between two looks.
+        runs = self._execute(
+            "SELECT run, view FROM runs WHERE state IN ('queued', 'running') UNION"
+            " SELECT run, view FROM (SELECT run, view FROM runs ORDER BY created_at DESC LIMIT ?)",
+            (_LATEST_RUNS,),
+        ).fetchall()
+        return Glance(
+            meshes={mesh: view for mesh, _, view in live},
+            names={name: mesh for mesh, name, _ in live},
+            runs=dict(runs),
+            events={mesh: self._last_event(mesh) for mesh, _, _ in live},
+        )
+
+    def _last_event(self, mesh: str) -> int:
+        """The sum of the hosts' last numbers: it grows with every event."""
+        row = self._execute(
+            "SELECT sum(last) FROM (SELECT max(seq) AS last FROM events WHERE mesh = ? GROUP BY host)",
+            (mesh,),
+        ).fetchone()
+        return row[0] or 0
 
     def set_state(self, mesh: str, state: MeshState, reason: str) -> None:
         """For a mesh whose keeper is gone for good."""

@@ -1,44 +1,39 @@
-"""The MCP application: the registry's tools behind `tools/list` and `tools/call`, in both protocol eras."""
+"""The MCP application: tools, resources and prompts behind one server, in both protocol eras."""
 
 from __future__ import annotations
 
-import logging
 import os
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
-from mcp.server.lowlevel import Server
-from mcp.shared.exceptions import MCPError
+from mcp.server.lowlevel import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
 
 from .. import __version__
-from ..runtime.errors import MilkweedError, NotFound, RemoteFailure, Unavailable
-from ..tools.registry import Answer, Call, Registry, Text, Tool
-from ..tools.verdicts import clean
+from .completions import Completions
+from .handling import CompletionHandler, Context, PromptHandlers, ResourceHandlers, ToolHandlers
 from .instructions import INSTRUCTIONS
 from .opener import Opener
-from .progress import Progress
-from .resources import TEMPLATES, list_resources, read_resource
-from .transcripts.answers import Answer as Seen
+from .prompts import Prompts
+from .resources import Resources
+from .subscriptions import LOOK_S, Subscriptions
+from .tool_calls import ToolCalls
+from .transcripts.library import Library
 
 if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
-
     from ..runtime.client import Meshes
+    from ..tools.registry import Registry
     from .transcripts.record import Recorder
 
-__all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "create_server", "describe_tool"]
+__all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "Offer", "create_server", "make_server"]
 
 CALL_DEADLINE_S = 45.0
 HEARTBEAT_S = 5.0
-_ERROR_LIMIT = 4000
 
-_log = logging.getLogger("milkweed.server")
-
-_T = TypeVar("_T")
 OpenMeshes = Callable[[], AbstractAsyncContextManager["Meshes"]]
 
 
@@ -48,178 +43,88 @@ def create_server(
     *,
     call_deadline_s: float = CALL_DEADLINE_S,
     heartbeat_s: float = HEARTBEAT_S,
+    look_s: float = LOOK_S,
     recorder: Recorder | None = None,
+    library: Library | None = None,
 ) -> Server[Opener]:
     """A server that opens the meshes once and offers the registry's tools.
 
-    `call_deadline_s`: after that a call is answered `deadline_exceeded`, whatever the tool does.
+    `call_deadline_s`: after that a request is answered `deadline_exceeded`, whatever is behind it.
     `heartbeat_s`: how often a caller that asked for progress hears of a call that has nothing to tell.
-    `recorder`: gets every call with its answer before the caller does.
+    `look_s`: how often it looks for changes to tell clients.
+    `recorder`: gets every call with its answer before the caller does. `library`: transcripts to be read.
     """
     principal = f"uid:{os.getuid()}"
+    library = library or Library()
+    tools = ToolCalls(
+        registry, principal, deadline_s=call_deadline_s, heartbeat_s=heartbeat_s, recorder=recorder
+    )
+    subscriptions = Subscriptions(look_s)
+    resources = Resources(principal, library, subscriptions, deadline_s=call_deadline_s)
+    completions = Completions(library, deadline_s=call_deadline_s)
+    return make_server(Offer(tools, resources, Prompts(), completions, subscriptions), open_meshes)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a server answers requests with."""
+
+    tools: ToolHandlers
+    resources: ResourceHandlers
+    prompts: PromptHandlers
+    completions: CompletionHandler
+    subscriptions: Subscriptions
+
+
+def make_server(offer: Offer, open_meshes: OpenMeshes) -> Server[Opener]:
+    """The server of an offer, whatever that is: how it opens, tells of changes and says what it can."""
+    subscriptions = offer.subscriptions
 
     @asynccontextmanager
     async def lifespan(_: Server[Opener]) -> AsyncIterator[Opener]:
-        async with Opener(open_meshes) as opener:
+        async with Opener(open_meshes) as opener, anyio.create_task_group() as tasks:
+            tasks.start_soon(watch, opener)
             yield opener
+            tasks.cancel_scope.cancel()
 
-    async def list_tools(
-        _: ServerRequestContext[Opener], __: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        return types.ListToolsResult(tools=[describe_tool(tool) for tool in registry.tools])
+    async def watch(opener: Opener) -> None:
+        # First in line for the meshes: what a client lists is compared with what it hears of later.
+        await opener.tried()
+        await subscriptions.watch(lambda: opener.opened)
 
-    async def call_tool(
-        context: ServerRequestContext[Opener], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        if recorder is None:
-            return await answer_call(context, params)
-        await recorder.before_call()
-        started = time.monotonic()
-        result = await answer_call(context, params)
-        seen = Seen(_texts(result), result.structured_content, bool(result.is_error))
-        await recorder.call(params.name, params.arguments or {}, seen, time.monotonic() - started)
-        return result
+    async def joined(context: Context, _: types.NotificationParams | None) -> None:
+        subscriptions.join(context.session)
 
-    async def answer_call(
-        context: ServerRequestContext[Opener], params: types.CallToolRequestParams
-    ) -> types.CallToolResult:
-        progress = Progress(context.session.report_progress)
-        try:
-            tool = registry.find(params.name)
-            given = tool.arguments.check(params.arguments or {})
-            with anyio.fail_after(call_deadline_s):
-                async with progress.heartbeat(heartbeat_s):
-                    call = Call(await context.lifespan_context.get(), progress.report, principal)
-                    answer = await tool.function(call, **given)
-        except TimeoutError:
-            return _failure(_deadline_exceeded(params.name, call_deadline_s))
-        except Exception as error:
-            return _failure(_explain(params.name, error))
-        return _success(answer)
-
-    async def list_all(
-        context: ServerRequestContext[Opener], _: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        found = await _in_time(context, call_deadline_s, list_resources)
-        return types.ListResourcesResult(resources=found)
-
-    async def list_templates(
-        _: ServerRequestContext[Opener], __: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        return types.ListResourceTemplatesResult(resource_templates=TEMPLATES)
-
-    async def read(
-        context: ServerRequestContext[Opener], params: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
-        contents = await _in_time(
-            context, call_deadline_s, lambda meshes: read_resource(meshes, str(params.uri))
-        )
-        return types.ReadResourceResult(contents=[contents])
-
-    return Server(
+    server = _Server(
         "milkweed",
         version=__version__,
         title="Milkweed",
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_all,
-        on_list_resource_templates=list_templates,
-        on_read_resource=read,
+        on_list_tools=offer.tools.list,
+        on_call_tool=offer.tools.call,
+        on_list_resources=offer.resources.list,
+        on_list_resource_templates=offer.resources.list_templates,
+        on_read_resource=offer.resources.read,
+        on_subscribe_resource=offer.resources.subscribe,
+        on_unsubscribe_resource=offer.resources.unsubscribe,
+        on_subscriptions_listen=subscriptions.listen,
+        on_list_prompts=offer.prompts.list,
+        on_get_prompt=offer.prompts.get,
+        on_completion=offer.completions.complete,
     )
+    server.add_notification_handler("notifications/initialized", types.NotificationParams, joined)
+    return server
 
 
-async def _in_time(
-    context: ServerRequestContext[Opener], deadline_s: float, work: Callable[[Meshes], Awaitable[_T]]
-) -> _T:
-    """
-    Raises:
-        MCPError: what it raised, in the words of a tool's error.
-    """
-    try:
-        with anyio.fail_after(deadline_s):
-            return await work(await context.lifespan_context.get())
-    except TimeoutError:
-        raise _as_protocol_error(_deadline_exceeded("resources", deadline_s)) from None
-    except Exception as error:
-        raise _as_protocol_error(_explain("resources", error)) from error
+class _Server(Server[Opener]):
+    """Says to clients of the handshake era, on every transport, that it tells them of new resources."""
 
-
-def _as_protocol_error(error: MilkweedError) -> MCPError:
-    missing = isinstance(error, NotFound)
-    return MCPError(types.INVALID_PARAMS if missing else types.INTERNAL_ERROR, _wire_text(str(error)))
-
-
-def _texts(result: types.CallToolResult) -> str:
-    return "\n".join(part.text for part in result.content if isinstance(part, types.TextContent))
-
-
-def describe_tool(tool: Tool) -> types.Tool:
-    """The entry of a tool in `tools/list`. Without an output schema: it would double the list."""
-    return types.Tool(
-        name=tool.name,
-        description=tool.description,
-        input_schema=tool.arguments.schema,
-        annotations=types.ToolAnnotations(
-            title=tool.title,
-            read_only_hint=tool.read_only,
-            destructive_hint=tool.destructive,
-            idempotent_hint=tool.idempotent,
-            open_world_hint=tool.open_world,
-        ),
-    )
-
-
-def _success(answer: Answer) -> types.CallToolResult:
-    if isinstance(answer, Text):
-        return types.CallToolResult(content=[types.TextContent(text=_wire_text(answer.text))])
-    summary = types.TextContent(text=_wire_text(answer.summary()))
-    return types.CallToolResult(content=[summary], structured_content=_wire_value(answer.content()))
-
-
-def _failure(error: MilkweedError) -> types.CallToolResult:
-    text = _wire_text(str(error))
-    if len(text) > _ERROR_LIMIT:
-        text = f"{text[: _ERROR_LIMIT - 3]}..."
-    return types.CallToolResult(content=[types.TextContent(text=text)], is_error=True)
-
-
-def _deadline_exceeded(tool: str, deadline_s: float) -> MilkweedError:
-    return Unavailable(
-        "deadline_exceeded",
-        f"{tool} had no answer within {deadline_s:g} s",
-        "What it began may go on: call list_meshes and mesh_status to see, then call it again.",
-    )
-
-
-def _explain(tool: str, error: Exception) -> MilkweedError:
-    """The error to tell: what was raised on purpose as it is, and anything else as `internal_error`."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    if isinstance(error, RemoteFailure):
-        _log.error("%s: %s\n%s", tool, error, error.remote_traceback)
-        return error
-    if isinstance(error, MilkweedError):
-        return error
-    _log.error("%s failed", tool, exc_info=error)
-    return RemoteFailure(
-        "internal_error",
-        f"{tool} failed in a way that nobody foresaw ({type(error).__name__})",
-        "The server's log has the details. Call list_meshes and mesh_status to see what stands.",
-    )
-
-
-def _wire_text(text: str) -> str:
-    """Text as it may be shown: no control characters, no halves of surrogate pairs, whoever wrote it."""
-    return clean(text)
-
-
-def _wire_value(value: Any) -> Any:
-    if isinstance(value, str):
-        return _wire_text(value)
-    if isinstance(value, Mapping):
-        return {_wire_text(str(key)): _wire_value(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_wire_value(item) for item in value]
-    return value
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        told = notification_options or NotificationOptions(resources_changed=True)
+        return super().create_initialization_options(told, experimental_capabilities, extensions)

@@ -1,4 +1,4 @@
-"""Writes docs/tools.md from the tools themselves: `python -m milkweed.server.docs [--check] [FILE]`."""
+"""Writes docs/tools.md from what the server offers: `python -m milkweed.server.docs [--check] [FILE]`."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any, get_type_hints
 
 from ..tools.registry import BUILT_IN, DEFAULT, Registry, Tool
 from ..tools.results import Result
+from .prompts import PROMPTS
+from .resources import FORMS
 
 __all__ = ["main", "render"]
 
@@ -28,7 +30,7 @@ out where it says nothing: where it would have its default. Times are in seconds
 
 
 def render(registry: Registry) -> str:
-    """The document: tools by toolset, then the shapes of their results."""
+    """The document: tools by toolset, the shapes of their results, then resources and prompts."""
     shapes = {shape.__name__: shape for tool in registry.tools if (shape := _result_of(tool)) is not None}
     lines = [_HEAD.format(default=", ".join(f"`{name}`" for name in DEFAULT))]
     for toolset in registry.toolsets:
@@ -39,6 +41,8 @@ def render(registry: Registry) -> str:
     lines.append("## Shapes\n")
     for name in sorted(shapes):
         lines += _shape(name, shapes[name].model_json_schema())
+    lines += _resources()
+    lines += _prompts()
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -98,6 +102,28 @@ def _shape(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
         for inner, inner_item in _parts(item, definitions).items():
             described = _cell(inner_item.get("description", ""))
             yield f"| `{field}.{inner}` | {_type(inner_item, definitions)} | {described} |"
+    yield ""
+
+
+def _resources() -> Iterator[str]:
+    yield "## Resources\n"
+    yield (
+        "`resources/list` names live meshes, their latest runs, profiles and transcripts. Clients hear of\n"
+        "what comes and goes, and of a change of what they subscribed to (`resources/subscribe`, or\n"
+        "`subscriptions/listen` from 2026-07-28 on). Ids are completed.\n"
+    )
+    yield "| address | type | |\n|---|---|---|"
+    for form in FORMS:
+        yield f"| `{form.template}` | `{form.mime_type}` | {_cell(form.description)} |"
+    yield ""
+
+
+def _prompts() -> Iterator[str]:
+    yield "## Prompts\n"
+    yield "| prompt | arguments | |\n|---|---|---|"
+    for prompt in PROMPTS:
+        names = (f"`{one.name}`" + ("" if one.required else " (optional)") for one in prompt.arguments)
+        yield f"| `{prompt.name}` | {', '.join(names)} | {_cell(prompt.description)} |"
     yield ""
 
 

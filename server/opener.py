@@ -42,6 +42,15 @@ class Opener:
             raise self._error
         return self._meshes
 
+    async def tried(self) -> None:
+        """Returns when they were opened, or could not be."""
+        await self._settled.wait()
+
+    @property
+    def opened(self) -> Meshes | None:
+        """The open meshes, where they are: nothing is tried again."""
+        return self._meshes
+
     async def __aenter__(self) -> Self:
         self._tasks = anyio.create_task_group()
         await self._tasks.__aenter__()

@@ -22,6 +22,7 @@ from milkweed.runtime.job_records import JobView
 from milkweed.runtime.keeper.mesh_keeper import Released
 from milkweed.runtime.proc_records import ProcOfRun
 from milkweed.runtime.profiling import ProfileRequest, RankProfile
+from milkweed.runtime.pulse import Glance
 from milkweed.runtime.records import (
     Exit,
     HostEvent,
@@ -218,10 +219,30 @@ class FakeMeshes:
         names = ", ".join(self.meshes) or "none"
         raise NotFound("mesh_not_found", f"no mesh '{mesh}'; meshes: {names}", "Call list_meshes.")
 
-    def profiles(self, most: int) -> tuple[ProfileFile, ...]:
+    def known(self, *, released: bool = False) -> tuple[MeshView, ...]:
+        views = (mesh.state for mesh in self.meshes.values())
+        return tuple(view for view in views if released or view.state != "released")
+
+    def known_runs(self, mesh: str, most: int) -> tuple[RunView, ...]:
+        return tuple(held.view for held in reversed(self.meshes[mesh].held.values()))[:most]
+
+    def version(self) -> Glance:
+        return self.glance()
+
+    def glance(self) -> Glance:
+        live = {mesh.id: mesh for mesh in self.meshes.values() if mesh.state.state != "released"}
+        held = [held.view for mesh in self.meshes.values() for held in mesh.held.values()]
+        return Glance(
+            meshes={mesh: repr(one.state) for mesh, one in live.items()},
+            names={one.state.spec.name: mesh for mesh, one in live.items()},
+            runs={view.run: repr(view) for view in held},
+            events={mesh: len(one.happened) for mesh, one in live.items()},
+        )
+
+    async def profiles(self, most: int) -> tuple[ProfileFile, ...]:
         return list_profiles(self.profile_directories.items(), most)
 
-    def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
+    async def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
         directory = self.profile_directories.get(mesh)
         return None if directory is None else find_profile(mesh, directory, name)
 
@@ -232,8 +253,7 @@ class FakeMeshes:
         raise NotFound("run_not_found", f"no run '{run}'", "Call list_runs.")
 
     async def list(self, *, released: bool = False) -> tuple[MeshView, ...]:
-        views = (mesh.state for mesh in self.meshes.values())
-        return tuple(view for view in views if released or view.state != "released")
+        return self.known(released=released)
 
     def add_plan(self, call: str, state: str, expires_at: float) -> Plan:
         self.planned += 1

@@ -22,7 +22,8 @@ from ..daemon import spawn_daemon
 from ..errors import Conflict, MilkweedError, NotFound, Unavailable
 from ..index import Index, Plan, short_id
 from ..paths import MeshPaths, Places
-from ..records import MeshSpec, MeshView
+from ..pulse import Glance
+from ..records import MeshSpec, MeshView, RunView
 from ..retention import forget_old
 from ..schedulers import SchedulerView
 from ..schedulers.processes import start_time, wait_gone
@@ -173,6 +174,21 @@ class Meshes:
         answers = [found.get(view.mesh, view) for view in views]
         return tuple(view for view in answers if released or view.state != "released")
 
+    def known(self, *, released: bool = False) -> tuple[MeshView, ...]:
+        """As `list`, but as the index has them: no keeper is asked."""
+        return self._index.meshes(released=released)
+
+    def known_runs(self, mesh: str, most: int) -> tuple[RunView, ...]:
+        """The latest runs of a mesh, newest first, as the index has them."""
+        return self._index.runs(mesh, limit=most)
+
+    def version(self) -> tuple[int, int]:
+        """Another one after every change of what is known here; cheap."""
+        return self._index.version()
+
+    def glance(self) -> Glance:
+        return self._index.glance()
+
     def add_plan(self, call: str, state: str, expires_at: float) -> Plan:
         """`Index.add_plan`; remembered here where the disk is full, so that a release can make room."""
         try:
@@ -196,18 +212,20 @@ class Meshes:
                 raise
             return None
 
-    def profiles(self, most: int) -> tuple[ProfileFile, ...]:
-        """The latest files of profiles, of released meshes too; the newest first. Blocking."""
+    async def profiles(self, most: int) -> tuple[ProfileFile, ...]:
+        """The latest files of profiles, of released meshes too; the newest first."""
         views = self._index.meshes(released=True)
-        return list_profiles(((view.mesh, self._places.mesh(view.mesh).profiles) for view in views), most)
+        directories = [(view.mesh, self._places.mesh(view.mesh).profiles) for view in views]
+        return await anyio.to_thread.run_sync(list_profiles, directories, most)
 
-    def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
-        """A file of a profile by the mesh's id and its name. Blocking."""
+    async def find_profile(self, mesh: str, name: str) -> ProfileFile | None:
+        """A file of a profile by the mesh's id and its name."""
         try:
             view = self._index.mesh(mesh)
         except NotFound:
             return None
-        return find_profile(view.mesh, self._places.mesh(view.mesh).profiles, name)
+        directory = self._places.mesh(view.mesh).profiles
+        return await anyio.to_thread.run_sync(find_profile, view.mesh, directory, name)
 
     def schedulers(self) -> tuple[SchedulerView, ...]:
         return tuple(_describe(name) for name in schedulers.names())

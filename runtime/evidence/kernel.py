@@ -22,6 +22,7 @@ __all__ = [
     "read_listeners",
     "read_memory",
     "read_process_facts",
+    "waited_seconds",
 ]
 
 _TELLS = re.compile(
@@ -91,7 +92,9 @@ def parse_kernel_log(records: Iterable[str], since: float, booted_at: float) -> 
     return tuple(found[-_MOST_LINES:])
 
 
-def read_process_facts(pid: int, cpu: float | None = None) -> ProcessFacts | None:
+def read_process_facts(
+    pid: int, cpu: float | None = None, wanted: float | None = None
+) -> ProcessFacts | None:
     """Of a process that lives; None when it does not."""
     status = _text(f"/proc/{pid}/status")
     if not status:
@@ -102,6 +105,7 @@ def read_process_facts(pid: int, cpu: float | None = None) -> ProcessFacts | Non
         pid=pid,
         os_state=state,
         cpu=cpu,
+        wanted=wanted,
         rss=fields.get("VmRSS", 0),
         peak=fields.get("VmHWM", 0),
         threads=fields.get("Threads", 0),
@@ -119,6 +123,21 @@ def cpu_seconds(pid: int) -> float:
         if len(fields) > 14:
             ticks += int(fields[11]) + int(fields[12])
     return ticks / _TICKS
+
+
+def waited_seconds(pid: int) -> float:
+    """How long threads of a process and of those below it have been ready to run while others ran, as
+    `/proc/PID/task/TID/schedstat` has it."""
+    waited = 0
+    for one in family(pid):
+        try:
+            threads = os.listdir(f"/proc/{one}/task")
+        except OSError:
+            continue
+        for thread in threads:
+            fields = _text(f"/proc/{one}/task/{thread}/schedstat").split()
+            waited += int(fields[1]) if len(fields) > 1 else 0
+    return waited / 1e9
 
 
 def read_listeners(ports: Collection[int]) -> tuple[Listener, ...]:

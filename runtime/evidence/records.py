@@ -87,12 +87,14 @@ class Fingerprint:
 @dataclass(frozen=True, slots=True)
 class ProcessFacts:
     """A rank's own process as the kernel sees it. `cpu` is the share of one core that it and its children
-    took while they were watched, None where they were not; `peak` is the most memory it ever had. `switches`
-    counts how often its main thread has gone to sleep."""
+    took while they were watched, None where they were not; `wanted` is that and what they were ready to take
+    while others had it. `peak` is the most memory it ever had. `switches` counts how often its main thread
+    has gone to sleep."""
 
     pid: int
     os_state: str = ""
     cpu: float | None = None
+    wanted: float | None = None
     rss: int = 0
     peak: int = 0
     threads: int = 0
@@ -177,8 +179,8 @@ class Listener:
 class HostEvidence:
     """What one host told, of itself and of its ranks. `error`: it told nothing, and why.
 
-    `clock` is its wall clock minus that of the keeper, as near as half a round trip. `late` names what was
-    not there in time.
+    `clock` is by how much its wall clock is ahead of the keeper's; 0 where that is less than a round trip can
+    tell. `late` names what was not there in time.
     """
 
     host: int

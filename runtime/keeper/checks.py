@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -18,6 +17,7 @@ from ..paths import MeshPaths
 from ..services.devices import Devices
 from ..services.fitness import Fitness
 from ..services.runs import Runs
+from .clocks import measure_clock
 from .hosts import Hosts
 from .links import HostLink
 from .mesh_keeper import MeshKeeper
@@ -72,14 +72,7 @@ class _Survey:
             return  # what it did not tell is missing; why a host is gone is said elsewhere
 
     async def _clock(self, link: HostLink) -> None:
-        best: Clock | None = None
-        for _ in range(_CLOCK_ROUNDS):
-            began, asked = time.time(), time.perf_counter()
-            there = await link.call_within(_CLOCK_S, Fitness, Fitness.clock)
-            half = (time.perf_counter() - asked) / 2
-            if best is None or half < best.within:
-                best = Clock(there - (began + half), half)
-        self.told[link.host].clock = best
+        self.told[link.host].clock = await measure_clock(link, rounds=_CLOCK_ROUNDS, within_s=_CLOCK_S)
 
     async def _surroundings(self, link: HostLink) -> None:
         found = await link.call_within(_SURVEY_S, Fitness, Fitness.surroundings, self.python)

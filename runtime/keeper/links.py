@@ -73,6 +73,7 @@ class HostLink:
         self._changed = changed
         self._lease_left_s = lease_left_s
         self._channel: HostChannel | None = None
+        self._silent = anyio.Event()
 
     def view(self) -> HostView:
         return HostView(
@@ -139,11 +140,13 @@ class HostLink:
         if self.state in ("starting", "ready"):
             pid = f" (pid {self._agent_pid})" if self._agent_pid else ""
             self._become("silent", f"its agent{pid} {why}")
+            self._silent.set()
 
     def _answers(self) -> None:
         if self.state in ("starting", "silent"):
             self._become("ready", "")
             self.ready.set()
+            self._silent = anyio.Event()
 
     def _become(self, state: HostState, reason: str) -> None:
         self.state, self.reason = state, reason
@@ -188,6 +191,37 @@ class HostLink:
             if error.code != "connection_lost":
                 raise
             raise self.unreachable() from None
+
+    async def look_within(
+        self,
+        deadline_s: float,
+        cls: type[A],
+        method: Callable[Concatenate[A, P], Awaitable[T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """`call_within` for what changes nothing: given up as soon as the host is silent.
+
+        Raises:
+            MilkweedError: as there.
+        """
+        answers: list[T | MilkweedError] = []
+
+        async def call() -> None:
+            try:
+                answers.append(await self.call_within(deadline_s, cls, method, *args, **kwargs))
+            except MilkweedError as error:
+                answers.append(error)
+            group.cancel_scope.cancel()
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(call)
+            await self._silent.wait()
+            group.cancel_scope.cancel()
+        answer = answers[0] if answers else self.unreachable()
+        if isinstance(answer, MilkweedError):
+            raise answer
+        return answer
 
     def unreachable(self) -> Unavailable:
         why = f": {self.reason}" if self.reason else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from ..services.procs import Procs
 from ..services.profiling import PROFILE_SPARE_S, Profiling
 from ..services.runs import Runs
 from ..services.stacks import Stacks
+from .clocks import measure_clock
 from .controllers import Controllers
 from .hosts import Hosts
 from .links import HostLink
@@ -40,7 +40,7 @@ __all__ = ["Reader", "choose_ranks", "read_evidence_from_disk", "read_from_disk"
 _SPARE_S = 5.0
 _SURVEY_S = 4.0
 _EVIDENCE_SPARE_S = 1.0
-_WAY_BACK_S = 0.005
+_CLOCK_ROUNDS = 3
 _DEVICES_SPARE_S = 2.0
 _PROFILE_WAY_S = 2.0
 
@@ -100,7 +100,7 @@ class Reader(Actor):
         async def ask_ranks() -> None:
             answers = await self._hosts.ask(
                 chosen,
-                lambda link: link.call_within(
+                lambda link: link.look_within(
                     within_s,
                     Stacks,
                     Stacks.dump,
@@ -123,7 +123,7 @@ class Reader(Actor):
         async def ask_procs() -> None:
             answers = await self._hosts.ask(
                 sorted(self._hosts.links),
-                lambda link: link.call_within(
+                lambda link: link.look_within(
                     within_s, Stacks, Stacks.dump_procs_of_run, run, native, with_locals, timeout_s
                 ),
             )
@@ -149,9 +149,10 @@ class Reader(Actor):
         chosen = _by_host(choose_ranks(view, ranks))
 
         async def ask(link: HostLink) -> HostEvidence:
-            asked_at = time.time()
-            found = await link.call_within(
-                timeout_s + _EVIDENCE_SPARE_S,
+            within_s = timeout_s + _EVIDENCE_SPARE_S
+            clock = await measure_clock(link, rounds=_CLOCK_ROUNDS, within_s=within_s)
+            found = await link.look_within(
+                within_s,
                 Evidence,
                 Evidence.collect,
                 run,
@@ -159,8 +160,7 @@ class Reader(Actor):
                 timeout_s,
                 with_locals,
             )
-            # Its clock was read last; the way back is the shorter part of what went by.
-            return replace(found, clock=found.clock - max(asked_at, time.time() - _WAY_BACK_S))
+            return replace(found, clock=clock.ahead if abs(clock.ahead) > clock.within else 0.0)
 
         answers = await self._hosts.ask(chosen, ask)
         found = []
@@ -182,7 +182,7 @@ class Reader(Actor):
         within_s = request.seconds + PROFILE_SPARE_S + _PROFILE_WAY_S
         answers = await self._hosts.ask(
             chosen,
-            lambda link: link.call_within(
+            lambda link: link.look_within(
                 within_s, Profiling, Profiling.record, run, _numbers(chosen[link.host]), request
             ),
         )
@@ -200,7 +200,7 @@ class Reader(Actor):
         if not self._controllers.any:
             return ()
         answers = await self._hosts.ask(
-            self._hosts.ready(), lambda link: link.call_within(_SURVEY_S, Procs, Procs.survey)
+            self._hosts.ready(), lambda link: link.look_within(_SURVEY_S, Procs, Procs.survey)
         )
         found = [
             one for answer in answers.values() if not isinstance(answer, MilkweedError) for one in answer
@@ -212,7 +212,7 @@ class Reader(Actor):
         """The devices of hosts that are ready; a driver that does not answer in time is told as that."""
         return await self._hosts.ask(
             self._hosts.ready(),
-            lambda link: link.call_within(within_s + _DEVICES_SPARE_S, Devices, Devices.look, within_s),
+            lambda link: link.look_within(within_s + _DEVICES_SPARE_S, Devices, Devices.look, within_s),
         )
 
     @endpoint

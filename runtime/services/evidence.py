@@ -28,6 +28,7 @@ from ..evidence.kernel import (
     read_listeners,
     read_memory,
     read_process_facts,
+    waited_seconds,
 )
 from ..evidence.records import (
     Disk,
@@ -202,7 +203,6 @@ class _Search:
             kernel=self.kernel,
             listeners=self.listeners,
             devices=self.device_view,
-            clock=time.time(),
             late=tuple(self.late),
         )
 
@@ -239,12 +239,14 @@ class _Search:
             return
         started, before = time.monotonic(), {}
         for rank, pid in self.lives.items():
-            before[rank] = cpu_seconds(pid)
+            before[rank] = cpu_seconds(pid), waited_seconds(pid)
         await anyio.sleep(min(_WATCHED_S, 0.5 * self.timeout_s))
         took = time.monotonic() - started
         for rank, pid in self.lives.items():
-            cpu = max(0.0, cpu_seconds(pid) - before[rank]) / took
-            if (facts := read_process_facts(pid, round(cpu, 2))) is not None:
+            ran, waited = before[rank]
+            cpu = max(0.0, cpu_seconds(pid) - ran) / took
+            wanted = cpu + max(0.0, waited_seconds(pid) - waited) / took
+            if (facts := read_process_facts(pid, round(cpu, 2), round(wanted, 2))) is not None:
                 self.facts[rank] = facts
         await self._watch_stopped()
 

@@ -31,6 +31,7 @@ COMMANDS = {
     "call": "call any tool by name",
     "doctor": "what is missing on this machine, and the command that mends it",
     "replay": "play a recorded session against a live server, and tell what is not as it was",
+    "transcribe": "make a transcript of a session log of Claude Code",
     "demo": "find and mend a hang, through a real MCP client",
 }
 

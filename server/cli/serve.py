@@ -58,9 +58,11 @@ def run(arguments: argparse.Namespace) -> int:
 
     async def serve() -> None:
         from ..app import create_server
+        from ..transcripts.library import Library
 
+        library = Library(recording=arguments.record and arguments.record.absolute(), beside=Path.cwd())
         async with _recorder(arguments) as recorder:
-            server = create_server(_open_meshes, registry, recorder=recorder)
+            server = create_server(_open_meshes, registry, recorder=recorder, library=library)
             gc.freeze()
             gc.enable()
             if listener is not None:

@@ -39,6 +39,10 @@ class TextFiles:
             return []
         return list(_edits(before, now))
 
+    def texts(self) -> dict[str, str]:
+        """What the last look saw, by name."""
+        return {name: text for name, (_, text) in self._seen.items()}
+
     def copy_to(self, target: Path) -> None:
         """Copies what the last look saw."""
         for name, (_, text) in self._seen.items():

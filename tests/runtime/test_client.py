@@ -363,6 +363,22 @@ async def test_a_stopped_agent_is_said_and_what_was_cancelled_ends_when_it_goes_
             await anyio.sleep(0.05)
 
 
+async def test_a_look_gives_a_host_up_as_soon_as_it_is_silent(mesh: Mesh) -> None:
+    run = (await mesh.start_run(RunRequest(SLEEP, "per_host", keep_going=True))).run
+    await pids_of(mesh, run)
+    agent = (await mesh.view()).hosts[1].agent_pid
+    assert agent is not None
+    os.kill(agent, signal.SIGSTOP)
+    try:
+        with anyio.fail_after(40):  # well before the deadline of the look itself
+            stacks = await mesh.stacks(run, ranks=None, native=False, locals=False, timeout_s=600)
+    finally:
+        os.kill(agent, signal.SIGCONT)
+    told = {one.host: one.error for one in stacks if one.child_of is None}
+    assert "sleep 1000" in told[0]
+    assert "host 1 does not answer: its agent" in told[1]
+
+
 async def test_a_host_whose_agent_is_gone_is_told_although_its_guard_is_stopped(mesh: Mesh) -> None:
     agent = (await mesh.view()).hosts[1].agent_pid
     assert agent is not None

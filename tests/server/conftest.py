@@ -1,25 +1,14 @@
 """The command line as a process of its own, with directories of its own."""
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 MILKWEED = (sys.executable, "-m", "milkweed.server.cli")
-
-
-@pytest.fixture
-def places() -> Iterator[dict[str, str]]:
-    """Environment variables that name directories of this test alone; short, since sockets live there."""
-    root = Path(tempfile.mkdtemp(prefix="mw-", dir="/tmp"))
-    (root / "r").mkdir(mode=0o700)
-    yield {"MILKWEED_STATE_DIR": str(root / "s"), "MILKWEED_RUNTIME_DIR": str(root / "r")}
-    shutil.rmtree(root, ignore_errors=True)
 
 
 Cli = Callable[..., subprocess.CompletedProcess[str]]

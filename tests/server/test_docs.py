@@ -5,9 +5,9 @@ import os
 import re
 from pathlib import Path
 
-from milkweed.server.app import describe_tool
 from milkweed.server.cli import COMMANDS
 from milkweed.server.docs import main, render
+from milkweed.server.tool_calls import describe_tool
 from milkweed.tools.registry import BUILT_IN, Registry
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "tools.md"

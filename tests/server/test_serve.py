@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp import Client, StdioServerParameters
+from mcp_types import ResourceTemplateReference
 
 from milkweed.tools.registry import Registry
 from tests.plugins import install
@@ -42,6 +43,17 @@ class Server:
         self.process.stdin.flush()
 
     def answer(self) -> Any:
+        """The next one; what the server says unasked is passed over."""
+        while "id" not in (message := self.message()):
+            pass
+        return message
+
+    def progress(self) -> Any:
+        while (message := self.message()).get("method") != "notifications/progress":
+            pass
+        return message
+
+    def message(self) -> Any:
         assert self.process.stdout is not None
         return json.loads(self.process.stdout.readline())
 
@@ -89,6 +101,40 @@ async def test_a_real_client_lists_and_calls_tools(places: dict[str, str], mode:
             assert result.structured_content == {"meshes": [], "next": "allocate_mesh gives one."}
 
 
+@pytest.mark.anyio
+async def test_a_real_client_hears_of_its_run_and_reads_it(places: dict[str, str], tmp_path: Path) -> None:
+    command = StdioServerParameters(
+        command=MILKWEED[0], args=[*MILKWEED[1:], "serve"], env=places, cwd=str(tmp_path)
+    )
+    with anyio.fail_after(90):
+        async with Client(command) as client:
+            asked = {"name": "demo", "hosts": 1, "procs_per_host": 1, "workspace": str(tmp_path)}
+            mesh = (await client.call_tool("allocate_mesh", asked)).structured_content or {}
+            (tmp_path / "go").mkdir()
+            waits = "until [ -e gone ]; do ls >gone.new; [ -e go ] || mv gone.new gone; done; echo over"
+            run = (
+                await client.call_tool("run_on_mesh", {"mesh": mesh["mesh"], "script": waits, "wait_s": 0})
+            ).structured_content or {}
+            uri = f"run://{run['run']}"
+            async with client.listen(resource_subscriptions=[uri]) as changes:
+                (tmp_path / "go").rmdir()
+                async for _ in changes:
+                    (told,) = (await client.read_resource(uri)).contents
+                    if json.loads(told.text)["state"] == "succeeded":  # type: ignore[union-attr]
+                        break
+            listed = {str(one.uri) for one in (await client.list_resources()).resources}
+            assert {uri, f"mesh://{mesh['mesh']}"} <= listed
+            ref = ResourceTemplateReference(uri="run://{run}")
+            assert (await client.complete(ref, {"name": "run", "value": ""})).completion.values == [
+                run["run"]
+            ]
+            for read in listed:
+                assert (await client.read_resource(read)).contents
+            (output,) = (await client.read_resource(f"{uri}/rank/0/output")).contents
+            assert "over" in output.text  # type: ignore[union-attr]
+            await client.call_tool("release_mesh", {"mesh": mesh["mesh"]})
+
+
 def test_the_end_of_its_input_ends_the_server(places: dict[str, str], tmp_path: Path) -> None:
     with served(places, cwd=tmp_path) as server:
         assert server.process.stdin is not None
@@ -110,7 +156,7 @@ def test_the_end_of_its_input_ends_the_server_also_during_a_call(
             method="tools/call",
             params={"name": "run_on_mesh", "arguments": arguments, "_meta": {"progressToken": 7}},
         )
-        assert server.answer()["method"] == "notifications/progress"
+        server.progress()
         assert server.process.stdin is not None
         server.process.stdin.close()
         assert server.process.wait(10) == 0
@@ -131,7 +177,7 @@ def test_a_killed_server_loses_nothing(places: dict[str, str], tmp_path: Path) -
         run = server.call("run_on_mesh", mesh=mesh, script=script, wait_s=0)["structuredContent"]["run"]
         waiting = {"name": "wait_for_run", "arguments": {"run": run}, "_meta": {"progressToken": 7}}
         server.send(id=3, method="tools/call", params=waiting)
-        assert server.answer()["method"] == "notifications/progress"
+        server.progress()
         os.killpg(server.process.pid, signal.SIGKILL)  # as a client does that ends all it started
         assert server.process.wait(10) == -signal.SIGKILL
     with served(places, cwd=tmp_path) as another:

@@ -207,12 +207,12 @@ async def test_the_hotter_of_two_functions_comes_first(real: Meshes, real_ask: A
     first = next(line for line in text.splitlines() if " % " in line and "busy.py" in line)
     assert "hot" in first
     assert "range(40000)" in text
-    files = real.profiles(10)
+    files = await real.profiles(10)
     assert {one.path.suffix for one in files} == {".svg", ".json"}
     await (await real.get(mesh)).release()
-    assert real.profiles(10) == files
-    assert real.find_profile(mesh, files[0].name) == files[0]
-    assert real.find_profile("mesh-none-abc", files[0].name) is None
+    assert await real.profiles(10) == files
+    assert await real.find_profile(mesh, files[0].name) == files[0]
+    assert await real.find_profile("mesh-none-abc", files[0].name) is None
 
 
 async def test_a_host_that_is_stopped_is_told_in_time_and_the_other_stands(

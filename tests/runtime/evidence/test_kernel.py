@@ -20,6 +20,7 @@ from milkweed.runtime.evidence.kernel import (
     read_listeners,
     read_memory,
     read_process_facts,
+    waited_seconds,
 )
 
 OOM = "Out of memory: Killed process 4242 (python) total-vm:9000000kB, anon-rss:8000000kB"
@@ -95,6 +96,28 @@ def test_a_process_is_told_while_it_lives() -> None:
     child.wait()
     assert read_process_facts(child.pid) is None
     assert cpu_seconds(child.pid) == 0
+
+
+def test_what_is_ready_to_run_while_another_runs_is_told_apart_from_what_sleeps() -> None:
+    core = min(os.sched_getaffinity(0))
+    spin = f"import os; os.sched_setaffinity(0, {{{core}}}); print(flush=True)\nwhile True: pass"
+    sleep = "import time; print(flush=True); time.sleep(1000)"
+    children = [
+        subprocess.Popen([sys.executable, "-c", text], stdout=subprocess.PIPE) for text in (spin, spin, sleep)
+    ]
+    try:
+        for child in children:
+            assert child.stdout is not None
+            child.stdout.readline()
+        while max(waited_seconds(child.pid) for child in children[:2]) < 0.3:
+            os.sched_yield()
+        assert waited_seconds(children[2].pid) < 0.3
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+            assert child.stdout is not None
+            child.stdout.close()
 
 
 def test_who_listens_on_a_port() -> None:

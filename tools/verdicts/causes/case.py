@@ -200,9 +200,9 @@ class RunCase:
         return lines[number - 1].strip() if 0 < number <= len(lines) else ""
 
     def clock_of(self, rank: RankCase) -> float:
-        """By how much its host's clock is ahead; what is less than a round trip can tell is none."""
+        """By how much its host's clock is ahead."""
         host = self.hosts.get(rank.host)
-        return host.clock if host is not None and abs(host.clock) > 0.05 else 0.0
+        return host.clock if host is not None else 0.0
 
 
 def numbers(ranks: Iterable[RankCase]) -> tuple[int, ...]:

@@ -159,6 +159,9 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
     look = one.latest
     still = one.second is None or _places_of(one.first) == _places_of(one.second)
     cpu = one.process.cpu if one.process is not None and one.process.cpu is not None else 0.0
+    # On a crowded host who computes may get little of a core: who is ready to run is busy too.
+    wanted = one.process.wanted if one.process is not None and one.process.wanted is not None else 0.0
+    busy = max(cpu, wanted) >= _BUSY
     evidence = [f"rank {one.rank} at {case.place_of(one)}"]
     certainty = 86 if still else 55
     if _holds_gil(one) and still:
@@ -176,7 +179,7 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
     blocked = look.wait.what if look.wait.kind == "blocked" else _blocks(_line(case, one))
     if blocked:
         children = _children(case, look)
-        if cpu >= _BUSY and children:
+        if busy and children:
             return None  # a child computes, and it waits for that
         raised = printed_failure(case, one)
         wrote = (f"it wrote last: {place_in_words(raised)}{raised}",) if raised is not None else ()
@@ -190,11 +193,11 @@ def _what_holds(case: RunCase, one: RankCase, then: str) -> Finding | None:
             if raised is not None
             else "Whoever should release, put or send has not: look at its other threads and children.",
         )
-    if cpu >= _BUSY and not case.waiting:
+    if busy and not case.waiting:
         return None  # a program that computes, as it should
-    if cpu >= _BUSY and quiet_s(case) < _PATIENT_S:
+    if busy and quiet_s(case) < _PATIENT_S:
         return None  # it may be evaluating alone, or writing a checkpoint
-    if cpu >= _BUSY:
+    if busy:
         return Finding(
             "straggler",
             50,

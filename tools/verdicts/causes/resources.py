@@ -34,10 +34,12 @@ _WORKER = re.compile(
 _OOM_KILL = re.compile(r"[Oo]ut of memory: Killed process (\d+)")
 _LOADER = re.compile(r"torch/utils/data/dataloader\.py")
 _BROKEN = frozenset({"ConnectionResetError", "EOFError", "ConnectionRefusedError"})
+_LESS_IN_WORKERS = "Fewer workers, a smaller prefetch_factor, or hold less in the dataset."
 _OF_WORKERS = (
     "Fewer workers or a smaller prefetch if memory was short; num_workers=0 shows what the dataset itself"
     " does."
 )
+_PYTHON = re.compile(r"\((?:python|pt_data_worker|pt_main_thread)")
 _ROOM = 0.8
 # As torch names them, by strsignal.
 _SIGNALS = {
@@ -96,16 +98,34 @@ def _of_workers(case: RunCase, first: RankCase, words: str) -> Iterator[Finding]
         summary = f"A worker process of {names(ranks)} was killed."
         yield Finding("worker_killed", 88, summary, numbers(ranks), said(first))
     elif _is_handed_by_a_dead_worker(first):
-        yield Finding(
-            "worker_killed",
-            88,
-            f"A DataLoader worker of {names([first])} was killed, or ended, while it handed over a batch.",
-            (first.rank,),
-            said(first),
-            _OF_WORKERS,
-        )
+        yield _handed_over(case, first)
     elif _BUS.search(words) and _SHARED.search(words):
         yield shared_full(case, first)
+
+
+def _handed_over(case: RunCase, first: RankCase) -> Finding:
+    """Nothing names the worker: a Python that the kernel killed on its host for want of memory was it."""
+    dead = f"a DataLoader worker of {names([first])}"
+    lines = (line.text for line in kernel_lines(case, first))
+    killed = next((line for line in lines if _OOM_KILL.search(line) and _PYTHON.search(line)), "")
+    if killed:
+        return Finding(
+            "out_of_memory",
+            90,
+            f"There was no memory left: the kernel killed a process, and {dead} ended while it handed over a"
+            " batch.",
+            (first.rank,),
+            (*said(first), f"kernel: {killed[:160]}", *memory_words(case, first)),
+            _LESS_IN_WORKERS,
+        )
+    return Finding(
+        "worker_killed",
+        88,
+        f"{dead[0].upper()}{dead[1:]} was killed, or ended, while it handed over a batch.",
+        (first.rank,),
+        said(first),
+        _OF_WORKERS,
+    )
 
 
 def _is_handed_by_a_dead_worker(rank: RankCase) -> bool:
@@ -171,7 +191,7 @@ def _worker(case: RunCase, first: RankCase, found: re.Match[str]) -> Finding:
             f"The kernel killed DataLoader workers of {names(ranks)}: there was no memory left for them.",
             numbers(ranks),
             (*said(first), f"kernel: {line[:160]}", *memory_words(case, first)),
-            "Fewer workers, a smaller prefetch_factor, or hold less in the dataset.",
+            _LESS_IN_WORKERS,
         )
     killed = f" by {_SIGNALS.get(how, how)}" if how else ""
     kills = sum(one.exit.oom_kills for one in ranks if one.exit is not None)

@@ -91,6 +91,7 @@ def rank(
     text: str = "",
     grows: int = 0,
     cpu: float | None = 0.0,
+    wanted: float | None = None,
     os_state: str = "S",
     env: Mapping[str, str] | None = None,
     packages: Mapping[str, str] | None = None,
@@ -121,7 +122,7 @@ def rank(
         first,
         second if stack and ended is None else None,
         kept=bool(stack) and ended is not None,
-        process=ProcessFacts(100 + number, os_state, cpu) if ended is None else None,
+        process=ProcessFacts(100 + number, os_state, cpu, wanted) if ended is None else None,
         fingerprint=Fingerprint(variables=env or {}, packages=packages or {}),
         **more,
     )

@@ -338,3 +338,11 @@ def test_a_worker_that_dies_while_it_hands_over_a_batch_is_told_though_only_a_co
     assert cause(lost, rank(1, text=text, code=1, ended_at=10.0)) == ("worker_killed", (1,))
     other = text.replace("torch/utils/data/dataloader.py", "mine/feed.py")
     assert cause(rank(1, text=other, code=1)) == ("exception", (1,))
+    for name, kind in (
+        ("python", "out_of_memory"),
+        ("pt_data_worker", "out_of_memory"),
+        ("java", "worker_killed"),
+    ):
+        killed = KernelLine(1.0, f"Memory cgroup out of memory: Killed process 77 ({name}) total-vm:1kB")
+        hosts = [HostEvidence(0, kernel=(killed,))]
+        assert cause(lost, rank(1, text=text, code=1, ended_at=10.0), hosts=hosts) == (kind, (1,))

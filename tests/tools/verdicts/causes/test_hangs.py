@@ -353,13 +353,15 @@ def test_a_rank_that_waits_for_a_worker_that_had_no_room(words: str, kind: str) 
     assert hung(*stuck) == (kind, (0, 1))
 
 
-def test_a_rank_that_waits_for_a_child_which_computes_is_in_no_hang() -> None:
+@pytest.mark.parametrize(("cpu", "wanted"), [(0.98, 1.0), (0.2, 0.9)], ids=["alone", "on a crowded host"])
+def test_a_rank_that_waits_for_a_child_which_computes_is_in_no_hang(cpu: float, wanted: float) -> None:
     busy = rank(
         0,
         stack=["train.py:3 main", QUEUE_GET],
         ops=TWO,
         children=[process(0, ["build.py:4 compile"], child_of=0)],
-        cpu=0.98,
+        cpu=cpu,
+        wanted=wanted,
     )
     assert hung(busy, *waiting(1)) == ("", ())
 

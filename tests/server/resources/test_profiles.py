@@ -82,11 +82,6 @@ async def test_a_file_that_is_too_large_to_send_is_named(client: Client, directo
         await client.read_resource("profile://mesh-a/run-1.speedscope.json")
 
 
-async def test_the_template_says_what_there_is(client: Client) -> None:
-    (template,) = (await client.list_resource_templates()).resource_templates
-    assert template.uri_template == "profile://{mesh}/{file}"
-
-
 def test_the_newest_files_come_first_and_no_more_than_were_asked_for(tmp_path: Path) -> None:
     for at, name in enumerate(("old", "new", "newest")):
         (tmp_path / name).write_text("x")
