@@ -59,7 +59,7 @@ FORMS = (
         "profile://{mesh}/{file}",
         "Profile of a run",
         "application/octet-stream",
-        "A file of profile_run (flame graph as SVG, speedscope JSON, torch trace) or plot_metrics (curves as SVG).",
+        "Of profile_run a flame graph (SVG), speedscope JSON or torch trace; of plot_metrics curves (SVG).",
     ),
     Form(
         "transcript",
