@@ -8,16 +8,19 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo demo-hang test test-inspector test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
+.PHONY: help setup demo demo-gpt2 demo-hang test test-inspector test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with Milkweed (editable), CPU torch and the development tools
 	@PYTHON="$(PYTHON)" scripts/setup.sh
 
 demo: setup ## Replay a recorded session: an agent finds and mends three faults of a trainer on four hosts
 	@$(BIN)/milkweed replay transcripts/buggy_trainer/session.jsonl
+
+demo-gpt2: setup ## Replay a recorded session: from "train a GPT-2 on open data" to text in Shakespeare's manner, in minutes
+	@$(BIN)/milkweed replay --keep transcripts/gpt2_from_scratch/session.jsonl
 
 demo-hang: setup ## Allocate a mesh, find a hang, fix it, run again: through a real MCP client
 	@$(BIN)/milkweed demo
