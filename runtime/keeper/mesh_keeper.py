@@ -20,6 +20,16 @@ from ..job_records import JobView
 from ..mesh import format_ranks
 from ..paths import MeshPaths
 from ..records import EndReason, HostEvent, MeshState, MeshView
+from ..schedulers.events import (
+    AllocationEvent,
+    Ended,
+    Ending,
+    Lost,
+    Preempted,
+    Queued,
+    Running,
+    Starting,
+)
 from ..services.host import Host
 from .allocation import Allocation
 from .gathers import Gathers
@@ -97,6 +107,10 @@ class MeshKeeper(Actor):
         self._allocation = Allocation(view.mesh, view.spec, paths)
         self._troubles: tuple[str, ...] = ()
         self._settled = anyio.Event()
+        self._changed = anyio.Event()
+        self._queue: Queued | None = None
+        self._ending = ""
+        self._was_whole = view.state in ("ready", "degraded")
         self.changing = anyio.Lock()
         self._given_back = anyio.Event()
         self.released = anyio.Event()
@@ -116,23 +130,78 @@ class MeshKeeper(Actor):
 
     async def _keep_hosts(self, tasks: anyio.abc.TaskGroup) -> None:
         try:
-            handles = await self._allocation.start_or_resume()
+            await self._allocation.submit_or_resume()
         except MilkweedError as error:
             await self._give_back(str(error))
             return
-        for handle in handles:
-            self._hosts.links[handle.host] = HostLink(
+        tasks.start_soon(self._allocation.watch, partial(self._told, tasks))
+        await self._end_with_lease()
+
+    async def _told(self, tasks: anyio.abc.TaskGroup, event: AllocationEvent) -> None:
+        """What the scheduler tells of the allocation."""
+        if self._holdings.is_ending and not isinstance(event, Lost):
+            return  # by which it comes
+        match event:
+            case Queued():
+                self._wait_in_queue(event)
+            case Starting():
+                await self._take_up(tasks)
+            case Lost(hosts, why):
+                for host in hosts:
+                    if host in self._hosts.links:
+                        self._hosts[host].lose(why)
+            case Preempted(why):
+                self.say("mesh_preempted", why)
+                for link in self._hosts.links.values():
+                    link.lose(why)
+            case Ending(why):
+                self.say("mesh_ending", why)
+                self._ending = why
+            case Ended(_, why):
+                tasks.start_soon(self._end_after_scheduler, why)
+            case Running():
+                logger.info("the command runs on all hosts")
+
+    def _wait_in_queue(self, event: Queued) -> None:
+        for link in self._hosts.links.values():
+            link.lose("its place in the allocation was taken")
+        if self._view.state != "queued":
+            self._allocation.hold_lease()
+            self._settled = anyio.Event()
+        self._queue = event
+        self._put("queued", event.reason)
+
+    async def _take_up(self, tasks: anyio.abc.TaskGroup) -> None:
+        """Follows the hosts that were given, those that are given again too."""
+        was_queued, self._queue, self._ending = self._view.state == "queued", None, ""
+        self._allocation.begin_lease()
+        if was_queued:
+            self._allocation.resumed = False
+            self._put("starting", "")
+        for handle in await self._allocation.addresses():
+            before = self._hosts.links.get(handle.host)
+            if before is not None and not before.lost.is_set():
+                continue
+            link = self._hosts.links[handle.host] = HostLink(
                 handle,
                 paths=self._paths,
                 engine=self._allocation.engine,
-                scheduler=self._allocation.scheduler,
                 on_events=self._take,
                 changed=partial(self._host_changed, tasks),
                 lease_left_s=self._allocation.lease_left_s,
+                after=before.after if before else 0,
             )
-        for link in self._hosts.links.values():
             tasks.start_soon(link.run)
-        await self._end_with_lease()
+
+    async def _end_after_scheduler(self, why: str) -> None:
+        """The scheduler has taken everything: what is left to do is to tidy up."""
+        async with self.changing:
+            if self._given_back.is_set():
+                return
+            if self._was_whole:
+                await self._end_everything("host_ended", why)
+            else:
+                await self._give_back(f"allocation_failed: {why}")
 
     def _take(self, host: int, events: tuple[HostEvent, ...]) -> None:
         self._jobs.take(host, events)  # first: a new attempt becomes a run by it
@@ -153,6 +222,12 @@ class MeshKeeper(Actor):
         """
         if self._view.state == "released":
             raise Conflict("mesh_released", self._view.how_it_ended, "Call allocate_mesh for a new one.")
+        if self._view.state == "queued":
+            raise Conflict(
+                "mesh_not_ready",
+                f"{self._view.mesh} waits for its hosts: {self._view.reason}",
+                "mesh_status says when it is ready; release_mesh takes it out of the queue.",
+            )
         if not self._settled.is_set():
             raise Conflict(
                 "mesh_not_ready",
@@ -171,17 +246,27 @@ class MeshKeeper(Actor):
             self._view,
             hosts=hosts,
             lease_left_s=max(0.0, self._allocation.lease_left_s()),
+            expected_start_at=self._queue.expected_start_at if self._queue else None,
+            warnings=(*self._view.warnings, self._ending) if self._ending else self._view.warnings,
             workspace=self._trees.workspace_view(),
             mounts=(*self._trees.mount_views(), *self._gathers.views()),
         )
 
     @endpoint
     async def wait_ready(self, timeout_s: float) -> MeshView:
-        """The view once all hosts are ready, with the workspace, or one is lost, or when the time is up."""
+        """The view once all hosts are ready, with the workspace, or one is lost, or when the time is up; at
+        once where the scheduler has looked at it and has it wait.
+        """
         with anyio.move_on_after(timeout_s):
-            await self._settled.wait()
-            await self._trees.settled(self._hosts.ready())
+            while not self._settled.is_set() and not (self._queue and self._queue.looked_at):
+                await self._changed.wait()
+            if self._settled.is_set():
+                await self._trees.settled(self._hosts.ready())
         return await self.view()
+
+    async def settled(self) -> None:
+        """Returns when the hosts are ready, some are lost, or the mesh is over, however long that takes."""
+        await self._settled.wait()
 
     @endpoint
     async def events(self, limit: int) -> tuple[MeshEvent, ...]:
@@ -204,7 +289,7 @@ class MeshKeeper(Actor):
                     f"the lease would end in {left / 3600:.0f} h; the most is {MAX_LEASE_S / 3600:.0f} h",
                     "Ask for fewer minutes.",
                 )
-            self._allocation.set_lease(left)
+            await self._allocation.extend_lease(left)
             answers = await self._hosts.ask(
                 self._hosts.ready(), lambda link: link.call_within(LEASE_S, Host, Host.set_lease, left)
             )
@@ -266,6 +351,8 @@ class MeshKeeper(Actor):
             self._runs.host_lost(host, time.time())
             self._jobs.host_lost(host, link.reason, time.time())
             tasks.start_soon(self._allocation.end_host, host)
+        if self._view.state == "queued":
+            return
         lost = self._hosts.in_state("lost")
         is_ending = self._holdings.is_ending  # which is what it is lost by
         if lost and self._view.state == "starting" and not self._allocation.resumed and not is_ending:
@@ -307,10 +394,13 @@ class MeshKeeper(Actor):
     def _put(self, state: MeshState, reason: str) -> None:
         if state != self._view.state:
             self.say(f"mesh_{state}", reason)
+        self._was_whole |= state == "ready"
         self._view = replace(self._view, state=state, reason=reason, hosts=self._hosts.views())
         self._journal.write("mesh", partial(self._index.put_mesh, self._view))
-        if state != "starting":
+        if state not in ("queued", "starting"):
             self._settled.set()
+        self._changed.set()
+        self._changed = anyio.Event()
 
     async def _end_with_lease(self) -> None:
         # The hosts end by themselves at that time; here it is said and tidied up. A timer stands still while
@@ -355,7 +445,10 @@ class MeshKeeper(Actor):
     async def _give_back(self, words: str, reason: EndReason = "released") -> tuple[int, KeptFiles, Path]:
         """Ends what is left, hosts that were never taken up too; no run outlives it, but its output does."""
         with anyio.CancelScope(shield=True):
-            ended = await self._allocation.give_back()
+            try:
+                ended = await self._allocation.give_back()
+            except MilkweedError as error:
+                ended, words = 0, f"{words}; not given back: {error}"
             for host in range(self._view.spec.hosts):
                 link, events = self._hosts.links.get(host), self._allocation.spooled(host)
                 if link is not None:

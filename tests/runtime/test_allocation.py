@@ -84,9 +84,9 @@ from milkweed.runtime.schedulers.local import LocalScheduler
 class Toy(LocalScheduler):
     name = "toy"
 
-    async def start(self, mesh, spec, directory, command):
-        pathlib.Path(spec.workspace, "asked").write_text(mesh)
-        return await super().start(mesh, spec, directory, command)
+    async def submit(self, order):
+        pathlib.Path(order.spec.workspace, "asked").write_text(order.mesh)
+        return await super().submit(order)
 
 content = Toy
 """
@@ -97,7 +97,7 @@ async def test_a_librarys_scheduler_gives_the_hosts(
 ) -> None:
     install(tmp_path, "milkweed.schedulers", "toy", TOY)
     on_path(tmp_path, monkeypatch)
-    assert [view.name for view in meshes.schedulers()] == ["local", "toy"]
+    assert [view.name for view in await meshes.schedulers()] == ["local", "toy"]
     mesh = await meshes.allocate(spec(tmp_path, hosts=1, scheduler="toy"))
     assert (tmp_path / "asked").read_text() == mesh.id
     assert (await mesh.view()).state == "ready"
@@ -123,7 +123,7 @@ async def test_a_scheduler_that_cannot_be_loaded_is_told_and_the_others_are_ther
 ) -> None:
     install(tmp_path, "milkweed.schedulers", "broken", "content = 1 / 0\n")
     on_path(tmp_path, monkeypatch)
-    found = {view.name: view for view in meshes.schedulers()}
+    found = {view.name: view for view in await meshes.schedulers()}
     assert found["local"].available
     assert not found["broken"].available
     assert "ZeroDivisionError" in found["broken"].reason
