@@ -12,8 +12,8 @@ from milkweed.runtime.schedulers.namespaces import check_possible
 # Tests of starters ask for them: elsewhere they would import torch beside whatever is tested.
 os.environ["MILKWEED_WARM_MODULES"] = ""
 
-# Run where there are RDMA devices, by `make test-rdma`, which names the folder.
-collect_ignore = ["rdma"]
+# Run by `make test-rdma` and `make test-clusters`, which name the folder and bring up what the tests need.
+collect_ignore = ["rdma", "clusters"]
 
 
 # Beyond a test's own timeout, which raises in the main thread: nobody hears of it in native code, in a

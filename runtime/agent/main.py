@@ -68,6 +68,7 @@ async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> N
             children=children,
             spool=spool,
             secret_file=config.secret_file,
+            is_signalled_as_one=not config.name,
         )
         context.temporary.mkdir(mode=0o700, exist_ok=True)
         async with (

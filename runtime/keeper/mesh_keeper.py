@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -147,20 +147,25 @@ class MeshKeeper(Actor):
             case Starting():
                 await self._take_up(tasks)
             case Lost(hosts, why):
-                for host in hosts:
-                    if host in self._hosts.links:
-                        self._hosts[host].lose(why)
+                self._lose(hosts, why)
             case Preempted(why):
                 self.say("mesh_preempted", why)
-                for link in self._hosts.links.values():
-                    link.lose(why)
+                self._lose(self._hosts.links, why)
             case Ending(why):
                 self.say("mesh_ending", why)
                 self._ending = why
             case Ended(_, why):
+                self._runs.blame(why, time.time())
                 tasks.start_soon(self._end_after_scheduler, why)
             case Running():
                 logger.info("the command runs on all hosts")
+
+    def _lose(self, hosts: Iterable[int], why: str) -> None:
+        for host in hosts:
+            if host in self._hosts.links:
+                self._hosts[host].lose(why)
+        if why:
+            self._runs.blame(why, time.time())
 
     def _wait_in_queue(self, event: Queued) -> None:
         for link in self._hosts.links.values():

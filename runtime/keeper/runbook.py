@@ -19,6 +19,7 @@ __all__ = ["RunBook"]
 
 _REMEMBERED = 50
 _WARNINGS = 5
+_JUST_NOW_S = 15.0
 
 
 @dataclass(slots=True)
@@ -117,6 +118,13 @@ class RunBook:
         entry = self._entries[run]
         if not entry.view.reason:
             self._set(run, replace(entry.view, reason=reason))
+
+    def blame(self, why: str, at: float) -> None:
+        """Notes why hosts were lost, where runs were lost with them a moment ago."""
+        for run, entry in list(self._entries.items()):
+            view = entry.view
+            if view.state == "lost" and (view.ended_at or 0.0) >= at - _JUST_NOW_S and why not in view.reason:
+                self._set(run, replace(view, reason=f"{view.reason}: {why}"))
 
     def warn(self, run: str, warning: str) -> None:
         """Adds to the warnings of a run, of which the first few stay. One that is not known has none."""
