@@ -97,7 +97,7 @@ async def test_a_librarys_scheduler_gives_the_hosts(
 ) -> None:
     install(tmp_path, "milkweed.schedulers", "toy", TOY)
     on_path(tmp_path, monkeypatch)
-    assert [view.name for view in await meshes.schedulers()] == ["local", "toy"]
+    assert [view.name for view in await meshes.schedulers()] == ["local", "slurm", "toy"]
     mesh = await meshes.allocate(spec(tmp_path, hosts=1, scheduler="toy"))
     assert (tmp_path / "asked").read_text() == mesh.id
     assert (await mesh.view()).state == "ready"

@@ -18,7 +18,7 @@ from .nodelist import expand
 __all__ = ["Job", "JobFormatError", "Place", "jobs_from_json", "jobs_from_plain", "place_in_queue"]
 
 # A key begins after a blank; values may hold blanks (`Reason`, `Command`), and `=`.
-_FIELD = re.compile(r"(?:^|\s)([A-Za-z][A-Za-z0-9_/:]*)=")
+_FIELD = re.compile(r"(?:^|\s)([A-Z][A-Za-z0-9_/:]*)=")
 _NONE = ("", "(null)", "None", "N/A", "Unknown")
 
 
@@ -73,7 +73,7 @@ def jobs_from_plain(text: str) -> tuple[Job, ...]:
 def _fields(block: str) -> dict[str, str]:
     found = list(_FIELD.finditer(block))
     ends = [match.start() for match in found[1:]] + [len(block)]
-    pairs = [(match[1], block[match.end() : end].strip()) for match, end in zip(found, ends, strict=True)]
+    pairs = [(match[1], block[match.end() : end].strip()) for match, end in zip(found, ends, strict=False)]
     return dict(reversed(pairs))  # the first of a name counts: a command may look like more of them
 
 
