@@ -119,15 +119,18 @@ async def allocate_mesh(
     ] = 60.0,
     options: Annotated[
         dict[str, str] | None,
-        Field(description='local: {"isolation": "namespaces"} gives each host its own network'),
+        Field(
+            description='local: {"isolation": "namespaces"} gives each host its own network; slurm:'
+            ' {"partition": "gpu", "gpus_per_node": "8", "requeue": "yes"}, more from list_schedulers'
+        ),
     ] = None,
     dry_run: Annotated[bool, Field(description="only say what would be started")] = False,
 ) -> MeshResult:
     """Allocates hosts and starts an agent on each. Safe to repeat: a live mesh of this name and these
     arguments is answered as it is; with other arguments it is refused (name_in_use).
 
-    Answers when the hosts are ready, or with state queued or starting after 30 s.
-    scheduler local makes hosts of this machine: with hosts=4 it acts as four.
+    Answers when the hosts are ready, with state queued where they are waited for (the lease begins when they
+    come), or starting after 30 s. scheduler local makes hosts of this machine: with hosts=4 it acts as four.
     """
     spec = MeshSpec(
         name=_check_name(name),

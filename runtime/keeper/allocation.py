@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,8 @@ from ..schedulers import HostHandle, HostPlace, Order, Ticket
 from ..schedulers.base import Tell
 
 __all__ = ["Allocation"]
+
+logger = logging.getLogger(__name__)
 
 
 _OF_A_LIVE_HOST = ("tmp", "var-tmp", "mounts", "workspace", "shown")
@@ -70,22 +73,22 @@ class Allocation:
         self._set_lease(_from_now(left_s))
 
     def begin_lease(self) -> None:
-        """The hosts are given; where it has begun it goes on.
-
-        Raises:
-            Unavailable: disk_full or directory_unusable.
-        """
+        """The hosts are given; where it has begun it goes on."""
         if self._lease is None:
-            self._set_lease(_from_now(self._spec.lease_minutes * 60))
+            self._note_lease(_from_now(self._spec.lease_minutes * 60))
 
     def hold_lease(self) -> None:
-        """The hosts are gone and will be given again: the lease then begins again.
-
-        Raises:
-            Unavailable: disk_full or directory_unusable.
-        """
+        """The hosts are gone and will be given again: the lease then begins again."""
         if self._lease is not None:
-            self._set_lease(None)
+            self._note_lease(None)
+
+    def _note_lease(self, lease: tuple[str, float] | None) -> None:
+        """It is what it is, also where the disk does not take it: a later keeper would begin it again."""
+        self._lease = lease
+        try:
+            self._save(lease)
+        except Unavailable as error:
+            logger.warning("the lease is kept in memory: %s", error)
 
     def _set_lease(self, lease: tuple[str, float] | None) -> None:
         self._save(lease)
@@ -111,10 +114,7 @@ class Allocation:
             self.engine.check(plan)
             self._ticket = await self.scheduler.submit(self._order)
         try:
-            if self._ticket.handles:
-                self.begin_lease()
-            else:
-                self._save(None)
+            self._set_lease(_from_now(self._spec.lease_minutes * 60) if self._ticket.handles else None)
         except Unavailable:
             await self.give_back()
             raise

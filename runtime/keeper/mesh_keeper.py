@@ -20,6 +20,7 @@ from ..job_records import JobView
 from ..mesh import format_ranks
 from ..paths import MeshPaths
 from ..records import EndReason, HostEvent, MeshState, MeshView
+from ..schedulers import HostHandle
 from ..schedulers.events import (
     AllocationEvent,
     Ended,
@@ -50,6 +51,7 @@ MAX_LEASE_S = 7 * 24 * 3600.0
 LEASE_S = 5.0
 _HOST_END_S = 10.0
 _LEASE_LOOK_S = 10.0
+_ASK_AGAIN_S = 1.0
 _FAILURES_SAID = 20
 
 
@@ -183,7 +185,7 @@ class MeshKeeper(Actor):
         if was_queued:
             self._allocation.resumed = False
             self._put("starting", "")
-        for handle in await self._allocation.addresses():
+        for handle in await self._addresses():
             before = self._hosts.links.get(handle.host)
             if before is not None and not before.lost.is_set():
                 continue
@@ -197,6 +199,14 @@ class MeshKeeper(Actor):
                 after=before.after if before else 0,
             )
             tasks.start_soon(link.run)
+
+    async def _addresses(self) -> tuple[HostHandle, ...]:
+        while True:
+            try:
+                return await self._allocation.addresses()
+            except MilkweedError as error:
+                logger.warning("it is not known where the hosts are: %s", error)
+                await anyio.sleep(_ASK_AGAIN_S)
 
     async def _end_after_scheduler(self, why: str) -> None:
         """The scheduler has taken everything: what is left to do is to tidy up."""

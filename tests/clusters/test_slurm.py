@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -332,3 +334,17 @@ async def test_what_slurm_offers_is_listed(ask: Ask, slurm: Slurm) -> None:
     assert "gpu (default): 4 of 4 idle" in found["slurm"].hosts
     assert "gpu:h100:4" in found["slurm"].devices
     assert "short: at most 10 min" in found["slurm"].limits
+
+
+async def test_doctor_says_that_slurm_can_be_used(slurm: Slurm, places: Places) -> None:
+    env = {**os.environ, "MILKWEED_STATE_DIR": str(places.state), "MILKWEED_RUNTIME_DIR": str(places.runtime)}
+    words = [sys.executable, "-m", "milkweed", "doctor", "--scheduler", "slurm", "-o", "json"]
+    done = await anyio.run_process(words, env=env, check=False)
+    found = {check["name"]: check for check in json.loads(done.stdout)}
+    assert {name: check["state"] for name, check in found.items() if name.startswith("slurm")} == {
+        "slurm": "ok",
+        "slurm files": "ok",
+        "slurm nodes": "ok",
+        "slurm job": "ok",
+    }
+    assert "gpu (default): 4 of 4 idle" in found["slurm"]["detail"]

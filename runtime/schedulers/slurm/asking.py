@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 import anyio.to_thread
 
+from ...errors import Unavailable
 from .commands import Commands, Refused
 from .jobs import Job, JobFormatError, Place, jobs_from_json, jobs_from_plain, place_in_queue
 from .offers import PARTITION_FORMAT, Node, Partition, elsewhere, nodes_from_plain, partitions_from_plain
@@ -21,6 +22,7 @@ logger = logging.getLogger(__name__)
 _SCONTROL_JSON = (23, 2)
 _SQUEUE_JSON = (21, 8)
 _QUEUE_READ = 2000
+_TRY = "Try: scontrol show job"
 
 
 class Asking:
@@ -43,9 +45,14 @@ class Asking:
             return next(
                 iter(jobs_from_plain(await self.commands.ask("scontrol", "-o", "show", "job", job))), None
             )
-        except (Refused, JobFormatError) as error:
-            logger.info("job %s: %s", job, error)
-            return None
+        except Refused as error:
+            if "invalid job id" in str(error).lower():
+                return None
+            raise Unavailable(
+                "scheduler_unusable", f"Slurm does not tell of job {job}: {error}", _TRY
+            ) from None
+        except JobFormatError as error:
+            raise Unavailable("scheduler_unusable", f"job {job}: {error}", _TRY) from None
 
     async def place(self, job: Job) -> Place:
         """Where a job that waits is in its queue, as far as it can be told.

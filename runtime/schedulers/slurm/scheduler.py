@@ -23,8 +23,9 @@ from . import host_task
 from .asking import Asking, is_own_address
 from .commands import Commands, Refused, refusal
 from .offers import Partition
-from .script import OPTIONS, JobFiles, check_options, render, time_limit_s
-from .watcher import HostNote, follow, read_note
+from .script import OPTIONS, JobFiles, check_options, check_paths, render, time_limit_s
+from .states import nodes_of_hosts
+from .watcher import follow, read_note
 
 __all__ = ["SlurmScheduler"]
 
@@ -72,6 +73,7 @@ class SlurmScheduler:
 
     async def plan(self, mesh: str, spec: MeshSpec, paths: MeshPaths) -> AllocationPlan:
         check_options(spec)
+        check_paths(paths)
         script = render(mesh, spec, paths, _task(paths))
         try:
             partitions = await self._asking.partitions()
@@ -128,32 +130,22 @@ class SlurmScheduler:
         job = await self._asking.job(ticket.job)
         if job is None or job.state not in _GIVEN:
             return ()
-        known = {
-            note.node: host
-            for host in range(order.spec.hosts)
-            if (note := _note(order, ticket, host, job.restarts))
-        }
+        up = {}
+        for host in range(order.spec.hosts):
+            note = read_note(order.paths.host(host))
+            if note is not None and (str(note.job), note.life) == (ticket.job, job.restarts):
+                up[host] = note.node
+        names = nodes_of_hosts(order.spec.hosts, job.nodes, up)
         try:
-            found = {node.name: node.address for node in await self._asking.nodes(job.nodes)}
+            found = {node.name: node.address for node in await self._asking.nodes(tuple(filter(None, names)))}
         except Refused:
             found = {}
-        own = {
-            name
-            for name in job.nodes
-            if await anyio.to_thread.run_sync(is_own_address, found.get(name, name))
-        }
+        addresses = [found.get(name, name) for name in names]
+        # Where all are this machine, its own address is the one that always works.
+        here = await anyio.to_thread.run_sync(lambda: all(map(is_own_address, filter(None, set(addresses)))))
         return tuple(
-            sorted(
-                (
-                    HostHandle(
-                        known.get(name, at),
-                        name,
-                        _LOOPBACK if own == set(job.nodes) else found.get(name, name),
-                    )
-                    for at, name in enumerate(job.nodes)
-                ),
-                key=lambda handle: handle.host,
-            )
+            HostHandle(host, name or f"{order.spec.name}-{host}", _LOOPBACK if here else address)
+            for host, (name, address) in enumerate(zip(names, addresses, strict=True))
         )
 
     async def extend(self, _order: Order, ticket: Ticket, left_s: float) -> None:
@@ -204,11 +196,6 @@ def _write_command(order: Order, host: int) -> None:
     argv = order.command(HostPlace(host, "", "", directory))
     command = {"argv": list(argv), "env": {HOST_MARK: host_id(order.mesh, host)}}
     (directory / host_task.COMMAND_FILE).write_text(json.dumps(command))
-
-
-def _note(order: Order, ticket: Ticket, host: int, life: int) -> HostNote | None:
-    note = read_note(order.paths.host(host))
-    return note if note and str(note.job) == ticket.job and note.life == life else None
 
 
 def _check_partition(spec: MeshSpec, partitions: tuple[Partition, ...]) -> None:

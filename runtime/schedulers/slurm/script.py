@@ -13,12 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...errors import InvalidArgument
+from ...errors import InvalidArgument, Unavailable
 from ...names import quoted
 from ...paths import MeshPaths
 from ...records import MeshSpec
 
-__all__ = ["OPTIONS", "JobFiles", "check_options", "render", "time_limit_s"]
+__all__ = ["OPTIONS", "JobFiles", "check_options", "check_paths", "render", "time_limit_s"]
 
 # What ends after the lease: the agents, in their own time, before Slurm ends the job.
 _MARGIN_S = 120.0
@@ -26,6 +26,8 @@ _WARN_S = 60
 # What a line of #SBATCH may hold: no blanks, quotes, or what a shell or sbatch would read.
 _VALUE = re.compile(r"[A-Za-z0-9_.,:+@%/=&|()\[\]*-]+")
 _PATH = re.compile(r"/[^\0\n'\"\\$`]*")
+
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9_.,:+@=/-]+")
 
 OPTIONS: Mapping[str, str] = {
     "partition": "where to run; the cluster's default",
@@ -97,6 +99,20 @@ def check_options(spec: MeshSpec) -> None:
                 "invalid_argument",
                 f"{name} must be {wrong}, not '{quoted(value)}'",
                 "Call it with such a one.",
+            )
+
+
+def check_paths(paths: MeshPaths) -> None:
+    """
+    Raises:
+        Unavailable: directory_unusable, what Slurm would read in a path otherwise.
+    """
+    for path in (paths.root, paths.sockets):
+        if not _PLAIN_PATH.fullmatch(str(path)):
+            raise Unavailable(
+                "directory_unusable",
+                f"{path} has letters that a batch script cannot have in a path",
+                "Set MILKWEED_STATE_DIR and MILKWEED_RUNTIME_DIR to directories without blanks and the like.",
             )
 
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ..events import AllocationEvent, Ended, HowEnded, Lost, Preempted, Queued, Running, Starting
 from .jobs import Job, Place
 
-__all__ = ["Look", "Told", "fold", "look_again_s", "why_in_log", "why_waiting"]
+__all__ = ["Look", "Told", "fold", "look_again_s", "nodes_of_hosts", "why_in_log", "why_waiting"]
 
 _WAITS = ("PENDING", "REQUEUED", "REQUEUE_FED", "REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD")
 _RUNS = ("RUNNING", "SUSPENDED", "STOPPED", "RESIZING", "SIGNALING")
@@ -58,13 +59,13 @@ class Look:
     """What is seen of a job at one time.
 
     `job` is None where Slurm knows it no more. `up` are hosts whose command was started in this life of the
-    job, `gone` those of them whose guard has ended; `late`: the others had time enough. `log` is the end of
-    the job's own log.
+    job, with their nodes, `gone` those of them whose guard has ended; `late`: the others had time enough.
+    `log` is the end of the job's own log.
     """
 
     job: Job | None
     place: Place = field(default_factory=Place)
-    up: frozenset[int] = frozenset()
+    up: Mapping[int, str] = field(default_factory=dict)
     gone: frozenset[int] = frozenset()
     late: bool = False
     log: str = ""
@@ -137,16 +138,19 @@ def _waiting(told: Told, job: Job, place: Place) -> tuple[Told, tuple[Allocation
 def _on_nodes(told: Told, job: Job, look: Look, hosts: int) -> tuple[Told, tuple[AllocationEvent, ...]]:
     events: list[AllocationEvent] = []
     if told.phase not in ("starting", "running"):
-        if job.state != "RUNNING" or len(job.nodes) != hosts:
+        if job.state != "RUNNING" or not (len(job.nodes) == hosts or look.up):
             return told, ()  # not given yet, or over before anybody looked
-        told = Told("starting", job.restarts, job.nodes)
+        told = Told("starting", job.restarts, nodes_of_hosts(hosts, job.nodes, look.up))
         events.append(Starting())
     # Slurm takes a node that failed off the list of a job that goes on without it.
     failed = {host for host, name in enumerate(told.nodes) if name not in job.nodes} if job.nodes else set()
     groups = (
         (look.gone, _why_taken(job, look.log)),
         (failed, ""),
-        (set(range(hosts)) - look.up if look.late else (), f"its command was not started{_logged(look.log)}"),
+        (
+            set(range(hosts)) - look.up.keys() if look.late else (),
+            f"its command was not started{_logged(look.log)}",
+        ),
     )
     for group, why in groups:
         fresh = sorted(set(group) - told.lost)
@@ -155,13 +159,25 @@ def _on_nodes(told: Told, job: Job, look: Look, hosts: int) -> tuple[Told, tuple
             if why:
                 events.append(Lost(tuple(fresh), why))
             elif group is failed:
-                events += [Lost((one,), f"Slurm has given its node {told.nodes[one]} up") for one in fresh]
+                events += [Lost((one,), _given_up_node(told.nodes[one])) for one in fresh]
             else:
                 events.append(Lost(tuple(fresh)))
-    if told.phase == "starting" and len(look.up | told.lost) == hosts and not told.lost:
+    if told.phase == "starting" and len(look.up) == hosts and not told.lost:
         told = replace(told, phase="running")
         events.append(Running())
     return told, tuple(events)
+
+
+def _given_up_node(name: str) -> str:
+    return f"Slurm has given its node {name} up" if name else "Slurm has given its node up"
+
+
+def nodes_of_hosts(hosts: int, nodes: Sequence[str], up: Mapping[int, str]) -> tuple[str, ...]:
+    """The node of each host: what its task has told, else what is left of the job's, in order, as tasks are
+    given; empty where nothing is left, since Slurm has taken the node off the job.
+    """
+    left = iter([node for node in nodes if node not in up.values()])
+    return tuple(up[host] if host in up else next(left, "") for host in range(hosts))
 
 
 def _why_taken(job: Job, log: str) -> str:

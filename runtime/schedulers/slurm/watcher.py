@@ -125,7 +125,7 @@ class _Watch:
         return Look(
             job=self._job,
             place=self._place,
-            up=frozenset(notes),
+            up={host: note.node for host, note in notes.items()},
             gone=frozenset(host for host, note in notes.items() if note in self._gone),
             late=self._told.phase == "starting" and anyio.current_time() - self._since > _COMMAND_STARTS_S,
             log=last_of(self._files.log(self._number)),

@@ -4,7 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from milkweed.runtime.errors import Unavailable
+from milkweed.runtime.engines import EmbeddedEngine
+from milkweed.runtime.errors import InvalidArgument, Unavailable
+from milkweed.runtime.paths import MeshPaths
+from milkweed.runtime.records import MeshSpec
+from milkweed.runtime.schedulers.slurm import SlurmScheduler
 from milkweed.runtime.schedulers.slurm.asking import Asking
 from milkweed.runtime.schedulers.slurm.commands import Commands, Refused, own_environment, refusal
 from milkweed.runtime.schedulers.slurm.jobs import Job, Place
@@ -88,6 +92,16 @@ async def test_a_job_that_slurm_does_not_know_is_none(
         await Commands().ask("scontrol", "show", "job", "7")
 
 
+async def test_any_other_answer_is_not_the_end_of_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for said in ("echo Zero Bytes were transmitted or received >&2; exit 1", "echo hello"):
+        script = f'if [ "$1" = --version ]; then echo slurm 22.05.8; exit; fi; {said}'
+        stand_in(tmp_path, "scontrol", script, monkeypatch)
+        with pytest.raises(Unavailable, match="scheduler_unusable"):
+            await Asking(Commands()).job("7")
+
+
 def test_a_refusal_names_what_mends_it() -> None:
     words = "sbatch: error: invalid partition specified: x\nsbatch: error: Batch job submission failed"
     error = refusal(words)
@@ -99,3 +113,22 @@ def test_a_refusal_names_what_mends_it() -> None:
 def test_a_job_that_we_run_in_does_not_go_over_to_ours() -> None:
     found = {"SLURM_CONF": "/c", "SLURM_JOB_ID": "3", "SLURM_MEM_PER_NODE": "9", "SBATCH_ACCOUNT": "lab"}
     assert own_environment(found) == {"SLURM_CONF": "/c", "SBATCH_ACCOUNT": "lab"}
+
+
+async def test_nodes_that_are_other_machines_are_refused_for_an_engine_of_one_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stand_in(tmp_path, "sinfo", "echo 'gpu*|up|infinite|0/2/0/2|gpu:8|96|1000|(null)'", monkeypatch)
+    nodes = [f"NodeName=n{k} NodeAddr=203.0.113.{k} NodeHostName=n{k} Partitions=gpu" for k in (1, 2)]
+    stand_in(tmp_path, "scontrol", f"cat <<'E'\n{chr(10).join(nodes)}\nE", monkeypatch)
+    said = "sbatch: Job 3 to start at 2026-12-01T00:00:00 using 2 processors on nodes n[1-2]"
+    stand_in(tmp_path, "sbatch", f"cat >/dev/null; echo '{said}' >&2", monkeypatch)
+    paths = MeshPaths(tmp_path / "mesh-t-abc", tmp_path / "r", tmp_path / "d")
+    plan = await SlurmScheduler().plan("mesh-t-abc", MeshSpec("t", 2, 1, scheduler="slurm"), paths)
+    assert plan.elsewhere == "n1, n2 are other machines"
+    assert plan.expected_start_at is not None
+    with pytest.raises(
+        InvalidArgument, match="unsupported: the embedded engine reaches hosts of this machine"
+    ):
+        EmbeddedEngine().check(plan)
+    assert list(tmp_path.glob("mesh*")) == []

@@ -70,5 +70,5 @@ def test_nodes_that_are_other_machines_are_named() -> None:
 
 def test_an_address_is_ones_own_if_it_can_be_bound_to() -> None:
     assert is_own_address("127.0.0.1")
-    assert not is_own_address("192.0.2.1")  # for documentation: nobody has it
+    assert not is_own_address("203.0.113.1")  # for documentation: nobody has it
     assert not is_own_address("no.such.host.invalid")

@@ -2,17 +2,18 @@ from __future__ import annotations
 
 import shlex
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from milkweed.runtime.errors import InvalidArgument
+from milkweed.runtime.errors import InvalidArgument, Unavailable
 from milkweed.runtime.paths import MeshPaths
 from milkweed.runtime.records import MeshSpec
 from milkweed.runtime.schedulers.slurm.host_task import environment
-from milkweed.runtime.schedulers.slurm.script import OPTIONS, check_options, render
+from milkweed.runtime.schedulers.slurm.script import OPTIONS, check_options, check_paths, render
 
 PATHS = MeshPaths(Path("/state/meshes/mesh-t-abc"), Path("/run/t-abc"), Path("/data/mesh-t-abc"))
 TASK = ("/usr/bin/python3", "-I", "host_task.py", "/state/meshes/mesh-t-abc")
@@ -125,6 +126,13 @@ def test_no_option_that_is_let_through_adds_a_line_or_a_command(name: str, value
     script = render("mesh-t-abc", spec(**{name: value}), PATHS, TASK)
     assert len(script.splitlines()) <= len(plain) + (value.count(",") + 1 if name == "modules" else 1)
     assert not {"$(", "`", ";"} & set(value)
+
+
+def test_a_directory_that_a_script_cannot_name_is_refused() -> None:
+    check_paths(PATHS)
+    for wrong in ("/my state/meshes/mesh-t", "/state$x/mesh-t", "/100%/mesh-t"):
+        with pytest.raises(Unavailable, match="directory_unusable"):
+            check_paths(replace(PATHS, root=Path(wrong)))
 
 
 def test_bash_can_read_it() -> None:

@@ -21,12 +21,15 @@ from milkweed.runtime.schedulers.slurm.states import (
     Told,
     fold,
     look_again_s,
+    nodes_of_hosts,
     why_in_log,
     why_waiting,
 )
 
 NODES = ("n0", "n1", "n2")
-BOTH = frozenset({0, 1, 2})
+BOTH = dict(enumerate(NODES))
+ALL = frozenset(BOTH)
+TWO = {0: "n0", 1: "n1"}
 WAITS = Job(12, states=("PENDING",), reason="Resources", partition="gpu", start_at=5000.0)
 RUNS = Job(12, states=("RUNNING",), nodes=NODES, partition="gpu")
 PREEMPTION = "slurmstepd-n0: error: *** JOB 12 ON n0 CANCELLED AT 2026-12-01T01:17:40 DUE TO PREEMPTION ***\n"
@@ -74,15 +77,13 @@ def test_a_node_that_slurm_took_off_the_job_is_lost() -> None:
 
 
 def test_a_host_that_never_starts_is_lost_with_the_jobs_log() -> None:
-    *_, lost = tell(
-        Look(RUNS, up=frozenset({0, 1})), Look(RUNS, up=frozenset({0, 1}), late=True, log="a\nno python\n")
-    )
+    *_, lost = tell(Look(RUNS, up=TWO), Look(RUNS, up=TWO, late=True, log="a\nno python\n"))
     assert lost == Lost((2,), "its command was not started; its log ends: a | no python")
 
 
 def test_hosts_that_end_while_slurm_ends_the_job_are_lost_for_that_reason() -> None:
     ending = replace(RUNS, states=("CANCELLED", "COMPLETING"))
-    *_, lost = tell(Look(RUNS, up=BOTH), Look(ending, up=BOTH, gone=BOTH, log=CANCEL))
+    *_, lost = tell(Look(RUNS, up=BOTH), Look(ending, up=BOTH, gone=ALL, log=CANCEL))
     assert lost == Lost((0, 1, 2), "Slurm ends job 12: it was cancelled from outside")
 
 
@@ -146,6 +147,28 @@ def test_a_keeper_that_comes_later_hears_of_what_is_and_of_what_was_lost() -> No
     assert tell(Look(RUNS, up=BOTH, gone=frozenset({2}))) == [Starting(), Lost((2,))]
 
 
+def test_a_keeper_that_comes_after_a_node_was_taken_off_the_job_knows_which_host_it_was() -> None:
+    without = replace(RUNS, nodes=("n0", "n2"))
+    assert tell(Look(without, up=BOTH)) == [Starting(), Lost((1,), "Slurm has given its node n1 up")]
+    assert tell(Look(without, up={0: "n0", 1: "n2"})) == [
+        Starting(),
+        Lost((2,), "Slurm has given its node up"),
+    ]
+
+
+@given(
+    st.lists(st.sampled_from(NODES), unique=True), st.dictionaries(st.integers(0, 2), st.sampled_from(NODES))
+)
+def test_hosts_have_the_nodes_that_they_told_of_and_no_two_are_given_one(
+    nodes: list[str], up: dict[int, str]
+) -> None:
+    found = nodes_of_hosts(3, nodes, up)
+    assert {host: found[host] for host in up} == up
+    given_ = [name for host, name in enumerate(found) if host not in up and name]
+    assert len(given_) == len(set(given_))
+    assert set(given_) == set(given_) - set(up.values())
+
+
 def test_the_last_word_of_the_log_counts() -> None:
     assert why_in_log(PREEMPTION + CANCEL) == "it was cancelled from outside"
     assert why_in_log(CANCEL + PREEMPTION) == "it was preempted"
@@ -186,7 +209,7 @@ LOOKS = st.lists(
             nodes=st.sampled_from([(), NODES, NODES[:2], ("n1", "n2", "n3")]),
             restarts=st.integers(0, 2),
         ),
-        up=st.frozensets(st.integers(0, 2)),
+        up=st.dictionaries(st.integers(0, 2), st.sampled_from(NODES)),
         gone=st.frozensets(st.integers(0, 2)),
         late=st.booleans(),
         log=st.sampled_from(["", PREEMPTION, CANCEL]),
