@@ -348,3 +348,37 @@ async def test_doctor_says_that_slurm_can_be_used(slurm: Slurm, places: Places) 
         "slurm job": "ok",
     }
     assert "gpu (default): 4 of 4 idle" in found["slurm"]["detail"]
+
+
+async def test_a_run_from_the_command_line_waits_for_its_hosts(
+    slurm: Slurm, places: Places, tmp_path: Path
+) -> None:
+    other = slurm.submit("-p", "short", "--nodes=4", "--exclusive")
+    await eventually(lambda: slurm.idle() == 0)
+    env = {**os.environ, "MILKWEED_STATE_DIR": str(places.state), "MILKWEED_RUNTIME_DIR": str(places.runtime)}
+    words = [
+        "run",
+        "--scheduler",
+        "slurm",
+        "--hosts",
+        "2",
+        "--option",
+        "partition=gpu",
+        "--workspace",
+        str(tmp_path),
+    ]
+    async with await anyio.open_process(
+        [sys.executable, "-m", "milkweed", *words, "--", "hostname"], env=env
+    ) as process:
+        assert process.stderr is not None
+        said = b""
+        async for chunk in process.stderr:
+            said += chunk
+            if b"waits in partition gpu" in said:
+                break
+        slurm.ask("scancel", other)
+        assert process.stdout is not None
+        output = b"".join([chunk async for chunk in process.stdout])
+        assert await process.wait() == 0, said
+    assert os.uname().nodename.encode() in output
+    assert slurm.ask("squeue", "-h") == ""
