@@ -95,6 +95,11 @@ class HostLink:
         self.lost.set()
         self._become("lost", self._why or self._last_words())
 
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it was told that it is lost; `lost` is set when that was heard."""
+        return self._gone.is_set()
+
     def lose(self, why: str) -> None:
         """The host is gone; the first reason stays, and an empty one leaves it to the host's last words."""
         if not self._gone.is_set():

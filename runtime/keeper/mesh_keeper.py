@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -20,19 +20,9 @@ from ..job_records import JobView
 from ..mesh import format_ranks
 from ..paths import MeshPaths
 from ..records import EndReason, HostEvent, MeshState, MeshView
-from ..schedulers import HostHandle
-from ..schedulers.events import (
-    AllocationEvent,
-    Ended,
-    Ending,
-    Lost,
-    Preempted,
-    Queued,
-    Running,
-    Starting,
-)
 from ..services.host import Host
 from .allocation import Allocation
+from .following import Following
 from .gathers import Gathers
 from .holding_control import HoldingControl, KeptFiles
 from .hosts import Hosts
@@ -51,7 +41,6 @@ MAX_LEASE_S = 7 * 24 * 3600.0
 LEASE_S = 5.0
 _HOST_END_S = 10.0
 _LEASE_LOOK_S = 10.0
-_ASK_AGAIN_S = 1.0
 _FAILURES_SAID = 20
 
 
@@ -110,8 +99,8 @@ class MeshKeeper(Actor):
         self._troubles: tuple[str, ...] = ()
         self._settled = anyio.Event()
         self._changed = anyio.Event()
-        self._queue: Queued | None = None
-        self._ending = ""
+        self._following = Following(self, self._allocation, hosts, runs, paths)
+        self._gives_back = False
         self._was_whole = view.state in ("ready", "degraded")
         self.changing = anyio.Lock()
         self._given_back = anyio.Event()
@@ -136,89 +125,20 @@ class MeshKeeper(Actor):
         except MilkweedError as error:
             await self._give_back(str(error))
             return
-        tasks.start_soon(self._allocation.watch, partial(self._told, tasks))
+        tasks.start_soon(self._following.run)
         await self._end_with_lease()
 
-    async def _told(self, tasks: anyio.abc.TaskGroup, event: AllocationEvent) -> None:
-        """What the scheduler tells of the allocation."""
-        if self._holdings.is_ending and not isinstance(event, Lost):
-            return  # by which it comes
-        match event:
-            case Queued():
-                self._wait_in_queue(event)
-            case Starting():
-                await self._take_up(tasks)
-            case Lost(hosts, why):
-                self._lose(hosts, why)
-            case Preempted(why):
-                self.say("mesh_preempted", why)
-                self._lose(self._hosts.links, why)
-            case Ending(why):
-                self.say("mesh_ending", why)
-                self._ending = why
-            case Ended(_, why):
-                self._runs.blame(why, time.time())
-                tasks.start_soon(self._end_after_scheduler, why)
-            case Running():
-                logger.info("the command runs on all hosts")
-
-    def _lose(self, hosts: Iterable[int], why: str) -> None:
-        for host in hosts:
-            if host in self._hosts.links:
-                self._hosts[host].lose(why)
-        if why:
-            self._runs.blame(why, time.time())
-
-    def _wait_in_queue(self, event: Queued) -> None:
-        for link in self._hosts.links.values():
-            link.lose("its place in the allocation was taken")
-        if self._view.state != "queued":
-            self._allocation.hold_lease()
-            self._settled = anyio.Event()
-        self._queue = event
-        self._put("queued", event.reason)
-
-    async def _take_up(self, tasks: anyio.abc.TaskGroup) -> None:
-        """Follows the hosts that were given, those that are given again too."""
-        was_queued, self._queue, self._ending = self._view.state == "queued", None, ""
-        self._allocation.begin_lease()
-        if was_queued:
-            self._allocation.resumed = False
-            self._put("starting", "")
-        for handle in await self._addresses():
-            before = self._hosts.links.get(handle.host)
-            if before is not None and not before.lost.is_set():
-                continue
-            link = self._hosts.links[handle.host] = HostLink(
-                handle,
-                paths=self._paths,
-                engine=self._allocation.engine,
-                on_events=self._take,
-                changed=partial(self._host_changed, tasks),
-                lease_left_s=self._allocation.lease_left_s,
-                after=before.after if before else 0,
-            )
-            tasks.start_soon(link.run)
-
-    async def _addresses(self) -> tuple[HostHandle, ...]:
-        while True:
-            try:
-                return await self._allocation.addresses()
-            except MilkweedError as error:
-                logger.warning("it is not known where the hosts are: %s", error)
-                await anyio.sleep(_ASK_AGAIN_S)
-
-    async def _end_after_scheduler(self, why: str) -> None:
+    async def end_after_scheduler(self, why: str) -> None:
         """The scheduler has taken everything: what is left to do is to tidy up."""
         async with self.changing:
-            if self._given_back.is_set():
+            if self._gives_back:
                 return
             if self._was_whole:
                 await self._end_everything("host_ended", why)
             else:
                 await self._give_back(f"allocation_failed: {why}")
 
-    def _take(self, host: int, events: tuple[HostEvent, ...]) -> None:
+    def take(self, host: int, events: tuple[HostEvent, ...]) -> None:
         self._jobs.take(host, events)  # first: a new attempt becomes a run by it
         self._runs.take(host, events)
 
@@ -254,6 +174,11 @@ class MeshKeeper(Actor):
     def mesh(self) -> MeshView:
         return self._view
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is being given back, and what it loses is lost by that."""
+        return self._gives_back or self._holdings.is_ending
+
     @endpoint
     async def view(self) -> MeshView:
         hosts = self._hosts.views() or self._view.hosts
@@ -261,8 +186,8 @@ class MeshKeeper(Actor):
             self._view,
             hosts=hosts,
             lease_left_s=max(0.0, self._allocation.lease_left_s()),
-            expected_start_at=self._queue.expected_start_at if self._queue else None,
-            warnings=(*self._view.warnings, self._ending) if self._ending else self._view.warnings,
+            expected_start_at=self._following.queue.expected_start_at if self._following.queue else None,
+            warnings=(*self._view.warnings, *filter(None, [self._following.ending])),
             workspace=self._trees.workspace_view(),
             mounts=(*self._trees.mount_views(), *self._gathers.views()),
         )
@@ -273,11 +198,15 @@ class MeshKeeper(Actor):
         once where the scheduler has looked at it and has it wait.
         """
         with anyio.move_on_after(timeout_s):
-            while not self._settled.is_set() and not (self._queue and self._queue.looked_at):
+            while not self._settled.is_set() and not self._waits:
                 await self._changed.wait()
             if self._settled.is_set():
                 await self._trees.settled(self._hosts.ready())
         return await self.view()
+
+    @property
+    def _waits(self) -> bool:
+        return self._following.queue is not None and self._following.queue.looked_at
 
     async def settled(self) -> None:
         """Returns when the hosts are ready, some are lost, or the mesh is over, however long that takes."""
@@ -309,7 +238,7 @@ class MeshKeeper(Actor):
                 self._hosts.ready(), lambda link: link.call_within(LEASE_S, Host, Host.set_lease, left)
             )
             silent = [host for host, answer in answers.items() if isinstance(answer, MilkweedError)]
-            self._put(self._view.state, self._view.reason)
+            self.put(self._view.state, self._view.reason)
             view = await self.view()
             if silent:
                 warning = f"hosts {format_ranks(silent)} did not answer: they hear of it when they come back"
@@ -352,7 +281,8 @@ class MeshKeeper(Actor):
         finally:
             releasing.done.set()
 
-    def _host_changed(self, tasks: anyio.abc.TaskGroup, host: int) -> None:
+    def host_changed(self, host: int) -> None:
+        assert self._tasks is not None
         if self._view.state == "released":
             return
         link = self._hosts[host]
@@ -365,15 +295,15 @@ class MeshKeeper(Actor):
             link.take(self._allocation.spooled(host))
             self._runs.host_lost(host, time.time())
             self._jobs.host_lost(host, link.reason, time.time())
-            tasks.start_soon(self._allocation.end_host, host)
-        if self._view.state == "queued":
-            return
+            self._tasks.start_soon(self._allocation.end_host, host)
+        if self._view.state == "queued" or self._gives_back:
+            return  # what it has lost says nothing more of it
         lost = self._hosts.in_state("lost")
-        is_ending = self._holdings.is_ending  # which is what it is lost by
-        if lost and self._view.state == "starting" and not self._allocation.resumed and not is_ending:
+        is_new = self._view.state == "starting" and not self._was_whole and not self._allocation.resumed
+        if lost and is_new and not self.is_ending:  # by which it is lost then
             # A mesh that was never whole is given back: nobody can have used it.
             reason = "; ".join(f"host {one.host}: {one.reason}" for one in lost[:3])
-            tasks.start_soon(self._give_back, f"allocation_failed: {reason}")
+            self._tasks.start_soon(self._give_back, f"allocation_failed: {reason}")
         else:
             self._judge()
 
@@ -397,19 +327,21 @@ class MeshKeeper(Actor):
         ]
         parts += self._troubles
         if parts:
-            self._put("degraded", "; ".join(parts))
+            self.put("degraded", "; ".join(parts))
         elif not self._hosts.in_state("starting"):
-            self._put("ready", "")
+            self.put("ready", "")
 
     def say(self, kind: str, detail: str, run: str = "") -> None:
         """Makes an event of what no host could tell."""
         entry = partial(self._index.add_keeper_event, self._view.mesh, kind, run=run, detail=detail)
         self._journal.write((kind, detail), entry)
 
-    def _put(self, state: MeshState, reason: str) -> None:
+    def put(self, state: MeshState, reason: str) -> None:
         if state != self._view.state:
             self.say(f"mesh_{state}", reason)
         self._was_whole |= state == "ready"
+        if state == "queued" and self._settled.is_set():
+            self._settled = anyio.Event()
         self._view = replace(self._view, state=state, reason=reason, hosts=self._hosts.views())
         self._journal.write("mesh", partial(self._index.put_mesh, self._view))
         if state not in ("queued", "starting"):
@@ -459,6 +391,7 @@ class MeshKeeper(Actor):
 
     async def _give_back(self, words: str, reason: EndReason = "released") -> tuple[int, KeptFiles, Path]:
         """Ends what is left, hosts that were never taken up too; no run outlives it, but its output does."""
+        self._gives_back = True
         with anyio.CancelScope(shield=True):
             try:
                 ended = await self._allocation.give_back()
@@ -469,13 +402,13 @@ class MeshKeeper(Actor):
                 if link is not None:
                     link.take(events)
                 elif events:
-                    self._take(host, events)
+                    self.take(host, events)
             self._jobs.close(reason)
-            self._runs.close(reason, time.time())
+            self._runs.close(reason, time.time(), words)
             kept = await self._holdings.keep(all_that_matters=reason != "released")
             output = await self._holdings.keep_output()
             for why in kept.failed[:_FAILURES_SAID]:
                 self.say("not_kept", why)
-            self._put("released", "; ".join(filter(None, (words, kept.in_words(self._paths.keeper_log)))))
+            self.put("released", "; ".join(filter(None, (words, kept.in_words(self._paths.keeper_log)))))
         self._given_back.set()
         return ended, kept, output

@@ -11,7 +11,7 @@ import anyio
 
 from ..errors import NotFound
 from ..index import Index
-from ..records import EndReason, Exit, HostEvent, RunView
+from ..records import EndReason, Exit, HostEvent, RunState, RunView
 from .journal import Journal
 from .lifecycle import EndRanks, fold, is_over, lose_host, peers_to_end, was_on
 
@@ -132,12 +132,14 @@ class RunBook:
         if entry is not None and len(entry.view.warnings) < _WARNINGS:
             self._set(run, replace(entry.view, warnings=(*entry.view.warnings, warning)))
 
-    def close(self, reason: EndReason, at: float) -> None:
-        """Whatever has not ended by now is lost with the mesh."""
+    def close(self, reason: EndReason, at: float, why: str = "") -> None:
+        """Whatever has not ended by now is lost with the mesh; `why`, where it was taken from outside."""
         for entry in list(self._entries.values()):
             if not is_over(entry.view):
+                state: RunState = "lost" if reason == "host_ended" else "cancelled"
                 words = "the lease ended" if reason == "lease_ended" else "the mesh was released"
-                self._set(entry.view.run, replace(entry.view, state="cancelled", ended_at=at, reason=words))
+                words = why if reason == "host_ended" and why else words
+                self._set(entry.view.run, replace(entry.view, state=state, ended_at=at, reason=words))
 
     async def wait_over(self, run: str, timeout_s: float) -> RunView:
         """The view when the run is over or the time is up."""

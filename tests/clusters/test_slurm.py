@@ -313,6 +313,22 @@ async def test_a_job_that_fails_to_start_shows_its_log(meshes: Meshes, slurm: Sl
     assert await meshes.list() == ()
 
 
+async def test_hosts_that_fail_give_the_nodes_back_and_their_last_words_are_told(
+    meshes: Meshes, slurm: Slurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "sitecustomize.py").write_text(
+        "import os, sys\nif 'milkweed.runtime.agent' in sys.orig_argv:\n"
+        "    print('out of luck', flush=True); os._exit(3)\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(tmp_path), os.environ.get("PYTHONPATH", ""))))
+    with pytest.raises(
+        Unavailable, match=r"allocation_failed: host .*: its agent failed \(exit 3\): out of luck"
+    ):
+        await meshes.allocate(spec(tmp_path))
+    assert await meshes.list() == ()
+    assert slurm.ask("squeue", "-h") == ""
+
+
 async def test_a_prologue_is_in_the_environment_of_ranks(ask: Ask, slurm: Slurm, tmp_path: Path) -> None:
     prologue = tmp_path / "prologue.sh"
     prologue.write_text("export COMPILER=good\n")
