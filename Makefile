@@ -8,7 +8,7 @@ BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
 
-.PHONY: help setup demo demo-gpt2 demo-hang test test-inspector test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
+.PHONY: help setup demo demo-gpt2 demo-hang test test-clusters test-inspector test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,10 @@ format: setup ## Let ruff rewrite what it can
 
 test: lint ## Lint, then every test in its CI size
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
+
+test-clusters: setup ## Test on a real Slurm, which is brought up for it (Debian's packages; as root)
+	@scripts/setup-slurm.sh
+	$(BIN)/python -m pytest tests/clusters -p no:xdist --timeout 300 $(PYTEST_ARGS)
 
 test-native: setup ## The tests of native code with address, undefined behaviour and thread sanitizers
 	@WORKERS=$(WORKERS) scripts/test-native.sh address thread

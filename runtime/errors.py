@@ -19,7 +19,7 @@
     │                        index_elsewhere, proc_lost, cancelled, uncancellable, mailbox_full, outcome_lost,
     │                        buffer_owner_lost, transport_unusable, transfer_failed, mount_unusable,
     │                        watch_unusable, workspace_behind, address_in_use, address_unusable,
-    │                        recording_failed, server_lost
+    │                        recording_failed, server_lost, lease_fixed
     ├── ProtocolError        protocol_error, version_mismatch, unreadable_result
     ├── MeshError            ranks_failed
     ├── ActorError           actor_error: an exception that an endpoint raised, or its actor's __init__

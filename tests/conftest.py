@@ -15,9 +15,9 @@ from milkweed.runtime.schedulers.namespaces import check_possible
 # Tests of starters ask for them: elsewhere they would import torch beside whatever is tested.
 os.environ["MILKWEED_WARM_MODULES"] = ""
 
-# Run by `make test-rdma`, where there are RDMA devices, and by `make test-inspector`: these name
-# the folder.
-collect_ignore = ["rdma", "inspector"]
+# Run by `make test-rdma`, `make test-clusters` and `make test-inspector`: they name the folder and bring up
+# what its tests need.
+collect_ignore = ["rdma", "clusters", "inspector"]
 
 
 # Beyond a test's own timeout, which raises in the main thread: nobody hears of it in native code, in a
