@@ -230,7 +230,16 @@ async def _read_settled(pid: int) -> ptree.Process | None:
             break
         await anyio.sleep(_POLL_S)
         process = ptree.read_process(pid)
+    if process is not None and process.state in _STOPPED and _is_sampled(pid):
+        return replace(process, state="S")
     return process
+
+
+def _is_sampled(pid: int) -> bool:
+    try:
+        return ptree.is_sampled(Path(f"/proc/{pid}/status").read_text(errors="replace"))
+    except OSError:
+        return False
 
 
 async def _find_targets(processes: tuple[tuple[int, int], ...], timeout_s: float) -> tuple[Target, ...]:
