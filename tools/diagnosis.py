@@ -83,7 +83,7 @@ def _possible(other: Finding) -> Possible:
 
 def _nothing(case: RunCase, diagnosis: Diagnosis) -> str:
     if case.state == "succeeded":
-        return "It succeeded, and nothing is found to be wrong."
+        return "It succeeded, and nothing is found to be wrong; whether it has learnt is not judged."
     if diagnosis.progress:
         return f"It makes progress: within {case.moment_s:.1f} s its ranks went on. It is not hung."
     if case.alive:

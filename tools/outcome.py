@@ -27,6 +27,21 @@ _TAIL = 2400
 _TAIL_AFTER_FAILURE = 1200
 _TRACEBACK = 1500
 _GROUPS_SHOWN = 6
+# What ranks raise when another one failed, or when their collectives do not fit together.
+_OF_COLLECTIVES = frozenset(
+    {
+        "BrokenPipeError",
+        "ConnectionError",
+        "ConnectionRefusedError",
+        "ConnectionResetError",
+        "DistBackendError",
+        "DistNetworkError",
+        "DistStoreError",
+        "EOFError",
+        "RuntimeError",
+        "TimeoutError",
+    }
+)
 _LAST_WORDS = 400
 _READ_BYTES = 2 * 1024 * 1024
 _STATE_ORDER: tuple[RankState, ...] = ("failed", "lost", "ended", "running", "pending", "succeeded")
@@ -260,8 +275,9 @@ def _next(view: RunView, first: RankFailure | None, tail: Page, mender: Mender |
             return mend
         if first.failure is None and tail.earlier:
             return f"read_run_output(run={view.run!r}, ranks='{first.rank}') has what it wrote."
+        clear = first.failure is not None and first.failure.exception not in _OF_COLLECTIVES
         alone = len(view.ranks) == 1 and first.failure is not None
-        return "" if alone else f"diagnose_run(run={view.run!r}) tells the cause from all ranks."
+        return "" if alone or clear else f"diagnose_run(run={view.run!r}) tells the cause from all ranks."
     if view.reason == "timed out":
         return f"diagnose_run(run={view.run!r}) tells where it was; else give it a longer timeout_s."
     if view.state == "lost":

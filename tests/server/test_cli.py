@@ -96,7 +96,8 @@ def test_a_mesh_from_allocation_to_release(cli: Cli, tmp_path: Path) -> None:
     over = cli("stacks", ran["run"])
     assert over.returncode == 1
     assert over.stderr.startswith("run_ended: ")
-    diagnosed = f"{ran['run']} is succeeded: It succeeded, and nothing is found to be wrong.\n"
+    words = "It succeeded, and nothing is found to be wrong; whether it has learnt is not judged."
+    diagnosed = f"{ran['run']} is succeeded: {words}\n"
     assert cli("diagnose", ran["run"]).stdout == cli("diagnose", "demo").stdout == diagnosed
     assert json.loads(cli("diagnose", "demo", "-o", "json").stdout)["state"] == "succeeded"
     released = cli("release", mesh)

@@ -76,6 +76,16 @@ def test_a_run_that_went_well_says_little() -> None:
     assert result.summary() == "run-a: succeeded after 10.5 s\nranks 0-1:\nloss 1"
 
 
+def test_what_a_collective_raised_is_to_be_diagnosed() -> None:
+    view = run("failed", rank(0, "failed", code=1), rank(1, "failed", at=5.0, code=1))
+    lost = (
+        b'Traceback (most recent call last):\n  File "train.py", line 4, in f\n    g()\nRuntimeError: reset\n'
+    )
+    assert (
+        outcome(view, {0: lost, 1: lost}).next == "diagnose_run(run='run-a') tells the cause from all ranks."
+    )
+
+
 def test_the_first_failure_is_told_with_its_traceback() -> None:
     view = run(
         "failed",
@@ -91,7 +101,7 @@ def test_the_first_failure_is_told_with_its_traceback() -> None:
     assert result.first_failure.exception == "ValueError: rank 2 is bad"
     assert "train.py:4" in result.first_failure.traceback
     assert [(group.ranks, group.exit) for group in result.failure_groups] == [("1-2", "exit 1")]
-    assert result.next == "diagnose_run(run='run-a') tells the cause from all ranks."
+    assert result.next == ""  # what it raised is all there is to tell
     head, first, *rest = result.summary().splitlines()
     assert head.startswith("run-a: failed after")
     assert first == "first failure: rank 2 on host 1, exit 1: ValueError: rank 2 is bad"

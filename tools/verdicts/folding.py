@@ -13,14 +13,19 @@ from .alignment import NUMBER, Row, align, is_important
 __all__ = ["fold", "format_gap", "name_ranks"]
 
 _MIN_SHARE = 200
+_FEW = 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Rows in succession that the same ranks have."""
+    """Rows in succession that the same ranks have; of few ranks a row has the text of each, in order."""
 
     ranks: tuple[int, ...]
     rows: tuple[tuple[str, ...], ...]
+
+    @property
+    def by_rank(self) -> bool:
+        return len(self.ranks) <= _FEW
 
 
 def name_ranks(ranks: Sequence[int]) -> str:
@@ -37,11 +42,12 @@ def format_gap(start: int, end: int, lines: int) -> str:
 def fold(outputs: Mapping[int, str], *, max_bytes: int, hint: str, silence: str = "no output") -> str:
     """One text for the cleaned outputs of ranks, never longer than `max_bytes` in UTF-8.
 
-    Lines that ranks share stand once, in order, under a header such as `ranks 0-2:` whenever the set changes;
-    a single rank gets no header. Lines that differ in numbers alone share too, and then show those numbers as
-    `lowest..highest`; a line that may tell of trouble (an error, a NaN) never shares with one that differs in
-    anything. Of what is too long head and tail stay, and the middle is said with its count of lines and
-    `hint`, the call that gives the rest. `silence` is said of ranks without a line.
+    Lines that ranks share stand once, in order, under a header such as `ranks 0-2:` whenever the set
+    changes; a single rank gets no header. Lines that differ in numbers alone share too, and then show those
+    numbers: of few ranks all (`0|0|3|0`, in rank order), of many as `lowest..highest`. A line that may tell
+    of trouble (an error, a NaN) never shares with one that differs in anything. Of what is too long head and
+    tail stay, and the middle is said with its count of lines and `hint`, the call that gives the rest.
+    `silence` is said of ranks without a line.
     """
     if len(outputs) == 1:
         lines = next(iter(outputs.values())).removesuffix("\n").split("\n")
@@ -90,35 +96,44 @@ def _blocks(rows: Sequence[Row], groups: Sequence[Sequence[int]]) -> Iterator[_B
             yield _Block(_ranks(members, groups), tuple(texts))
             texts = []
         members = tuple(row.texts)
-        texts.append(tuple(row.texts.values()))
+        texts.append(_texts(row, groups))
     yield _Block(_ranks(members, groups), tuple(texts))
+
+
+def _texts(row: Row, groups: Sequence[Sequence[int]]) -> tuple[str, ...]:
+    ranks = {rank: text for member, text in row.texts.items() for rank in groups[member]}
+    few = len(ranks) <= _FEW
+    return tuple(ranks[rank] for rank in sorted(ranks)) if few else tuple(row.texts.values())
 
 
 def _ranks(members: Sequence[int], groups: Sequence[Sequence[int]]) -> tuple[int, ...]:
     return tuple(sorted(rank for member in members for rank in groups[member]))
 
 
-def _show(texts: Sequence[str]) -> str:
-    """Lines that are alike as one; numbers that differ become their range."""
+def _show(texts: Sequence[str], *, by_rank: bool) -> str:
+    """Lines that are alike as one; numbers that differ stand side by side, or become their range."""
     first = texts[0]
     if all(text == first for text in texts):
         return first
     numbers = list(zip(*(NUMBER.findall(text) for text in texts), strict=True))
-    ranges = iter(_range(column) for column in numbers)
+    ranges = iter(_range(column, by_rank=by_rank) for column in numbers)
     return NUMBER.sub(lambda _: next(ranges), first)
 
 
-def _range(column: Sequence[str]) -> str:
+def _range(column: Sequence[str], *, by_rank: bool) -> str:
     if all(number == column[0] for number in column):
         return column[0]
     if any(number.startswith("0x") for number in column):
         return "0x.."
+    if by_rank:
+        return "|".join(column)
     lowest, highest = min(column, key=float), max(column, key=float)
     return f"{lowest}..{highest}" if lowest != highest else lowest
 
 
 def _header(block: _Block, *, ranged: bool) -> str:
-    return f"{name_ranks(block.ranks)}{' (a..b: lowest to highest)' if ranged else ''}:"
+    how = "a|b: by rank" if block.by_rank else "a..b: lowest to highest"
+    return f"{name_ranks(block.ranks)}{f' ({how})' if ranged else ''}:"
 
 
 def _fit(blocks: Sequence[_Block], max_bytes: int, hint: str) -> str:
@@ -157,11 +172,12 @@ def _take(blocks: Sequence[_Block], budget: int, longest: int, *, backwards: boo
         reserve = len(_header(block, ranged=True)) + 1 if block.ranks else 0
         lines: list[str] = []
         for texts in block.rows[::step]:
-            line = _shorten(_show(texts), longest)
+            shown = _show(texts, by_rank=block.by_rank)
+            line = _shorten(shown, longest)
             cost = len(line.encode()) + 1
             if size + reserve + cost > budget:
                 break
-            ranged = ranged or (len(texts) > 1 and ".." in line and line != texts[0])
+            ranged = ranged or shown != texts[0]
             lines.append(line)
             size += cost
         rows += len(lines)

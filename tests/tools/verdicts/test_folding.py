@@ -42,7 +42,14 @@ def test_ranks_without_output_are_named() -> None:
 
 def test_numbers_that_differ_are_shown_as_their_range() -> None:
     outputs = {0: "step 1 loss 2.5 at 0x7f1", 1: "step 1 loss -0.5 at 0x7f2", 2: "step 1 loss 1e3 at 0x7f1"}
-    assert shown(outputs) == "ranks 0-2 (a..b: lowest to highest):\nstep 1 loss -0.5..1e3 at 0x.."
+    assert shown(outputs) == "ranks 0-2 (a|b: by rank):\nstep 1 loss 2.5|-0.5|1e3 at 0x.."
+    outputs |= {rank: f"step 1 loss {rank} at 0x7f3" for rank in (3, 4)}
+    assert shown(outputs) == "ranks 0-4 (a..b: lowest to highest):\nstep 1 loss -0.5..1e3 at 0x.."
+
+
+def test_of_few_ranks_it_is_seen_which_has_which_number() -> None:
+    outputs = {rank: f"rank {rank} bad records: {3 * (rank == 2)}\nend" for rank in range(4)}
+    assert shown(outputs) == ("ranks 0-3 (a|b: by rank):\nrank 0|1|2|3 bad records: 0|0|3|0\nend")
 
 
 def test_equal_steps_are_laid_side_by_side_when_some_ranks_started_earlier() -> None:
@@ -50,7 +57,7 @@ def test_equal_steps_are_laid_side_by_side_when_some_ranks_started_earlier() -> 
     early = "\n".join(f"step {step} loss {step}.75" for step in range(1, 6))
     text = shown({0: late, 1: early})
     assert text.startswith("rank 1:\nstep 1 loss 1.75\nstep 2 loss 2.75\nranks 0-1 ")
-    assert "step 5 loss 5.25..5.75" in text
+    assert "step 5 loss 5.25|5.75" in text
 
 
 @pytest.mark.parametrize("value", ["nan", "inf", "-inf", "NaN"])
