@@ -7,8 +7,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
+# What tests leave to be looked at.
+ARTEFACTS ?= build/test-artefacts
 
-.PHONY: help setup demo demo-hang test test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
+.PHONY: help setup demo demo-hang test test-inspector test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
 
 help: ## Show the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +40,11 @@ test: lint ## Lint, then every test in its CI size
 
 test-native: setup ## The tests of native code with address, undefined behaviour and thread sanitizers
 	@WORKERS=$(WORKERS) scripts/test-native.sh address thread
+
+test-inspector: setup ## The server as others see it: MCP Inspector (its page in Chromium too), conformance suite
+	@scripts/setup-inspector.sh
+	MILKWEED_TEST_ARTEFACTS=$(abspath $(ARTEFACTS)) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS) \
+		tests/server/inspector tests/server/conformance
 
 test-nightly: lint ## Lint, then every test in its full size
 	MILKWEED_TEST_SCALE=nightly $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 $(PYTEST_ARGS)

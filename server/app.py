@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import anyio
 import mcp_types as types
@@ -29,12 +30,32 @@ if TYPE_CHECKING:
     from ..tools.registry import Registry
     from .transcripts.record import Recorder
 
-__all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "create_server"]
+    _P = TypeVar("_P")
+    _R = TypeVar("_R")
+    Handler = Callable[[ServerRequestContext[Opener], _P], Awaitable[_R]]
+
+__all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "Handlers", "assemble", "create_server"]
 
 CALL_DEADLINE_S = 45.0
 HEARTBEAT_S = 5.0
 
 OpenMeshes = Callable[[], AbstractAsyncContextManager["Meshes"]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handlers:
+    """What answers the requests of clients: Milkweed's tools, resources and prompts, or others in a test."""
+
+    list_tools: Handler[types.PaginatedRequestParams | None, types.ListToolsResult]
+    call_tool: Handler[types.CallToolRequestParams, types.CallToolResult | types.InputRequiredResult]
+    list_resources: Handler[types.PaginatedRequestParams | None, types.ListResourcesResult]
+    list_templates: Handler[types.PaginatedRequestParams | None, types.ListResourceTemplatesResult]
+    read_resource: Handler[types.ReadResourceRequestParams, types.ReadResourceResult]
+    subscribe: Handler[types.SubscribeRequestParams, types.EmptyResult]
+    unsubscribe: Handler[types.UnsubscribeRequestParams, types.EmptyResult]
+    list_prompts: Handler[types.PaginatedRequestParams | None, types.ListPromptsResult]
+    get_prompt: Handler[types.GetPromptRequestParams, types.GetPromptResult | types.InputRequiredResult]
+    complete: Handler[types.CompleteRequestParams, types.CompleteResult]
 
 
 def create_server(
@@ -61,6 +82,23 @@ def create_server(
     )
     subscriptions = Subscriptions(look_s)
     resources = Resources(principal, library, subscriptions, deadline_s=call_deadline_s)
+    handlers = Handlers(
+        list_tools=tools.list,
+        call_tool=tools.call,
+        list_resources=resources.list,
+        list_templates=resources.list_templates,
+        read_resource=resources.read,
+        subscribe=resources.subscribe,
+        unsubscribe=resources.unsubscribe,
+        list_prompts=list_prompts,
+        get_prompt=get_prompt,
+        complete=Completions(library, deadline_s=call_deadline_s).complete,
+    )
+    return assemble(open_meshes, handlers, subscriptions)
+
+
+def assemble(open_meshes: OpenMeshes, handlers: Handlers, subscriptions: Subscriptions) -> Server[Opener]:
+    """The server around handlers: it opens the meshes once, and tells clients of what changed."""
 
     @asynccontextmanager
     async def lifespan(_: Server[Opener]) -> AsyncIterator[Opener]:
@@ -83,17 +121,17 @@ def create_server(
         title="Milkweed",
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
-        on_list_tools=tools.list,
-        on_call_tool=tools.call,
-        on_list_resources=resources.list,
-        on_list_resource_templates=resources.list_templates,
-        on_read_resource=resources.read,
-        on_subscribe_resource=resources.subscribe,
-        on_unsubscribe_resource=resources.unsubscribe,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_subscribe_resource=handlers.subscribe,
+        on_unsubscribe_resource=handlers.unsubscribe,
         on_subscriptions_listen=subscriptions.listen,
-        on_list_prompts=list_prompts,
-        on_get_prompt=get_prompt,
-        on_completion=Completions(library, deadline_s=call_deadline_s).complete,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
+        on_completion=handlers.complete,
     )
     server.add_notification_handler("notifications/initialized", types.NotificationParams, joined)
     return server

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, SubscriptionBus
 from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
 
 from ..runtime.errors import InvalidArgument, NotFound
@@ -48,11 +48,14 @@ class _Client:
 
 
 class Subscriptions:
-    """`watch` runs as long as the server does; the others are called for requests of clients."""
+    """`watch` runs as long as the server does; the others are called for requests of clients.
 
-    def __init__(self, look_s: float = LOOK_S) -> None:
+    `bus`: what is published there reaches the streams too.
+    """
+
+    def __init__(self, look_s: float = LOOK_S, bus: SubscriptionBus | None = None) -> None:
         self._look_s = look_s
-        self._bus = InMemorySubscriptionBus()
+        self._bus = bus or InMemorySubscriptionBus()
         self._serve_stream = ListenHandler(self._bus)
         self._streamed: Counter[str] = Counter()
         self._clients: dict[int, _Client] = {}
