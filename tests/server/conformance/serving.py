@@ -96,12 +96,14 @@ class Fixtures:
     async def read_resource(
         self, context: Context, params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
-        with in_words(context.method):
-            return types.ReadResourceResult(contents=[_read(str(params.uri))])
+        uri = str(params.uri)
+        with in_words(context.method, uri=uri):
+            return types.ReadResourceResult(contents=[_read(uri)])
 
     async def subscribe(self, context: Context, params: types.SubscribeRequestParams) -> types.EmptyResult:
-        with in_words(context.method):
-            _read(str(params.uri))
+        uri = str(params.uri)
+        with in_words(context.method, uri=uri):
+            _read(uri)
         return types.EmptyResult()
 
     async def unsubscribe(self, _: Context, __: types.UnsubscribeRequestParams) -> types.EmptyResult:
