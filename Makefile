@@ -7,19 +7,20 @@ PYTHON ?= python3
 BIN := .venv/bin
 WORKERS ?= $(shell nproc)
 PYTEST_ARGS ?=
-# What tests leave to be looked at.
-ARTEFACTS ?= build/test-artefacts
 
-.PHONY: help setup demo demo-hang test test-inspector test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
+.PHONY: help setup demo demo-gpt2 demo-hang test test-clusters test-inspector test-native test-nightly test-rdma lint format bench bench-runtime bench-memory bench-mounts bench-diagnosis docs wheel clean distclean
 
 help: ## Show the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: ## Make .venv with Milkweed (editable), CPU torch and the development tools
 	@PYTHON="$(PYTHON)" scripts/setup.sh
 
 demo: setup ## Replay a recorded session: an agent finds and mends three faults of a trainer on four hosts
 	@$(BIN)/milkweed replay transcripts/buggy_trainer/session.jsonl
+
+demo-gpt2: setup ## Replay a recorded session: from "train a GPT-2 on open data" to text in Shakespeare's manner, in minutes
+	@$(BIN)/milkweed replay --keep transcripts/gpt2_from_scratch/session.jsonl
 
 demo-hang: setup ## Allocate a mesh, find a hang, fix it, run again: through a real MCP client
 	@$(BIN)/milkweed demo
@@ -38,19 +39,22 @@ format: setup ## Let ruff rewrite what it can
 test: lint ## Lint, then every test in its CI size
 	$(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS)
 
+test-clusters: setup ## Test on a real Slurm, which is brought up for it (Debian's packages; as root)
+	@scripts/setup-slurm.sh
+	$(BIN)/python -m pytest tests/clusters -p no:xdist --timeout 300 $(PYTEST_ARGS)
+
 test-native: setup ## The tests of native code with address, undefined behaviour and thread sanitizers
 	@WORKERS=$(WORKERS) scripts/test-native.sh address thread
-
-test-inspector: setup ## The server as others see it: MCP Inspector (its page in Chromium too), conformance suite
-	@scripts/setup-inspector.sh
-	MILKWEED_TEST_ARTEFACTS=$(abspath $(ARTEFACTS)) $(BIN)/python -m pytest -n $(WORKERS) $(PYTEST_ARGS) \
-		tests/server/inspector tests/server/conformance
 
 test-nightly: lint ## Lint, then every test in its full size
 	MILKWEED_TEST_SCALE=nightly $(BIN)/python -m pytest -n $(WORKERS) --timeout 3600 $(PYTEST_ARGS)
 
 test-rdma: setup ## Test over real verbs, in a virtual machine with soft-RoCE (Debian on x86-64)
 	@scripts/rdma-guest/test.sh $(PYTEST_ARGS)
+
+test-inspector: setup ## Look at the server with the MCP Inspector (also in Chromium) and the conformance suite
+	@scripts/setup-inspector.sh
+	$(BIN)/python -m pytest -n $(WORKERS) tests/inspector
 
 bench: setup ## Measure speed and size: a table and JSON
 	$(BIN)/python -m benchmarks.run

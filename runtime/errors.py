@@ -4,7 +4,7 @@
     ├── NotFound             mesh_not_found, run_not_found, rank_not_found, host_not_found, file_not_found,
     │                        output_not_found, command_not_found, tool_not_found, endpoint_not_found,
     │                        actor_not_found, not_attached, job_not_found, replica_not_found, mount_not_found,
-    │                        resource_not_found, transcript_unreadable, workspace_missing,
+    │                        resource_not_found, transcript_unreadable, workspace_missing, metrics_not_found,
     │                        transcript_not_found, prompt_not_found, log_unreadable
     ├── InvalidArgument      invalid_argument, invalid_path, unsupported, unpicklable, unreadable_arguments,
     │                        out_of_range, wrong_key, not_loopback, resource_too_large, transcript_unreadable,
@@ -19,7 +19,7 @@
     │                        index_elsewhere, proc_lost, cancelled, uncancellable, mailbox_full, outcome_lost,
     │                        buffer_owner_lost, transport_unusable, transfer_failed, mount_unusable,
     │                        watch_unusable, workspace_behind, address_in_use, address_unusable,
-    │                        recording_failed, server_lost
+    │                        recording_failed, server_lost, lease_fixed
     ├── ProtocolError        protocol_error, version_mismatch, unreadable_result
     ├── MeshError            ranks_failed
     ├── ActorError           actor_error: an exception that an endpoint raised, or its actor's __init__

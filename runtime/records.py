@@ -108,6 +108,8 @@ class MountView:
 
 @dataclass(frozen=True, slots=True)
 class MeshView:
+    """`expected_start_at`: when a mesh that waits in a queue may get its hosts, if that is known."""
+
     mesh: str
     spec: MeshSpec
     state: MeshState
@@ -118,6 +120,7 @@ class MeshView:
     warnings: tuple[str, ...] = ()
     workspace: TreeView = field(default_factory=TreeView)
     mounts: tuple[MountView, ...] = ()
+    expected_start_at: float | None = None
 
     @property
     def end_words(self) -> str:

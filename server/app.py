@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
@@ -15,47 +15,26 @@ from mcp.server.models import InitializationOptions
 
 from .. import __version__
 from .completions import Completions
+from .handling import CompletionHandler, Context, PromptHandlers, ResourceHandlers, ToolHandlers
 from .instructions import INSTRUCTIONS
 from .opener import Opener
-from .prompts import get_prompt, list_prompts
+from .prompts import Prompts
 from .resources import Resources
 from .subscriptions import LOOK_S, Subscriptions
 from .tool_calls import ToolCalls
 from .transcripts.library import Library
 
 if TYPE_CHECKING:
-    from mcp.server.context import ServerRequestContext
-
     from ..runtime.client import Meshes
     from ..tools.registry import Registry
     from .transcripts.record import Recorder
 
-    _P = TypeVar("_P")
-    _R = TypeVar("_R")
-    Handler = Callable[[ServerRequestContext[Opener], _P], Awaitable[_R]]
-
-__all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "Handlers", "assemble", "create_server"]
+__all__ = ["CALL_DEADLINE_S", "HEARTBEAT_S", "Offer", "create_server", "make_server"]
 
 CALL_DEADLINE_S = 45.0
 HEARTBEAT_S = 5.0
 
 OpenMeshes = Callable[[], AbstractAsyncContextManager["Meshes"]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Handlers:
-    """What answers the requests of clients: Milkweed's tools, resources and prompts, or others in a test."""
-
-    list_tools: Handler[types.PaginatedRequestParams | None, types.ListToolsResult]
-    call_tool: Handler[types.CallToolRequestParams, types.CallToolResult | types.InputRequiredResult]
-    list_resources: Handler[types.PaginatedRequestParams | None, types.ListResourcesResult]
-    list_templates: Handler[types.PaginatedRequestParams | None, types.ListResourceTemplatesResult]
-    read_resource: Handler[types.ReadResourceRequestParams, types.ReadResourceResult]
-    subscribe: Handler[types.SubscribeRequestParams, types.EmptyResult]
-    unsubscribe: Handler[types.UnsubscribeRequestParams, types.EmptyResult]
-    list_prompts: Handler[types.PaginatedRequestParams | None, types.ListPromptsResult]
-    get_prompt: Handler[types.GetPromptRequestParams, types.GetPromptResult | types.InputRequiredResult]
-    complete: Handler[types.CompleteRequestParams, types.CompleteResult]
 
 
 def create_server(
@@ -82,23 +61,24 @@ def create_server(
     )
     subscriptions = Subscriptions(look_s)
     resources = Resources(principal, library, subscriptions, deadline_s=call_deadline_s)
-    handlers = Handlers(
-        list_tools=tools.list,
-        call_tool=tools.call,
-        list_resources=resources.list,
-        list_templates=resources.list_templates,
-        read_resource=resources.read,
-        subscribe=resources.subscribe,
-        unsubscribe=resources.unsubscribe,
-        list_prompts=list_prompts,
-        get_prompt=get_prompt,
-        complete=Completions(library, deadline_s=call_deadline_s).complete,
-    )
-    return assemble(open_meshes, handlers, subscriptions)
+    completions = Completions(library, deadline_s=call_deadline_s)
+    return make_server(Offer(tools, resources, Prompts(), completions, subscriptions), open_meshes)
 
 
-def assemble(open_meshes: OpenMeshes, handlers: Handlers, subscriptions: Subscriptions) -> Server[Opener]:
-    """The server around handlers: it opens the meshes once, and tells clients of what changed."""
+@dataclass(frozen=True)
+class Offer:
+    """What a server answers requests with."""
+
+    tools: ToolHandlers
+    resources: ResourceHandlers
+    prompts: PromptHandlers
+    completions: CompletionHandler
+    subscriptions: Subscriptions
+
+
+def make_server(offer: Offer, open_meshes: OpenMeshes) -> Server[Opener]:
+    """The server of an offer, whatever that is: how it opens, tells of changes and says what it can."""
+    subscriptions = offer.subscriptions
 
     @asynccontextmanager
     async def lifespan(_: Server[Opener]) -> AsyncIterator[Opener]:
@@ -112,7 +92,7 @@ def assemble(open_meshes: OpenMeshes, handlers: Handlers, subscriptions: Subscri
         await opener.tried()
         await subscriptions.watch(lambda: opener.opened)
 
-    async def joined(context: ServerRequestContext[Opener], _: types.NotificationParams | None) -> None:
+    async def joined(context: Context, _: types.NotificationParams | None) -> None:
         subscriptions.join(context.session)
 
     server = _Server(
@@ -121,17 +101,17 @@ def assemble(open_meshes: OpenMeshes, handlers: Handlers, subscriptions: Subscri
         title="Milkweed",
         instructions=INSTRUCTIONS,
         lifespan=lifespan,
-        on_list_tools=handlers.list_tools,
-        on_call_tool=handlers.call_tool,
-        on_list_resources=handlers.list_resources,
-        on_list_resource_templates=handlers.list_templates,
-        on_read_resource=handlers.read_resource,
-        on_subscribe_resource=handlers.subscribe,
-        on_unsubscribe_resource=handlers.unsubscribe,
+        on_list_tools=offer.tools.list,
+        on_call_tool=offer.tools.call,
+        on_list_resources=offer.resources.list,
+        on_list_resource_templates=offer.resources.list_templates,
+        on_read_resource=offer.resources.read,
+        on_subscribe_resource=offer.resources.subscribe,
+        on_unsubscribe_resource=offer.resources.unsubscribe,
         on_subscriptions_listen=subscriptions.listen,
-        on_list_prompts=handlers.list_prompts,
-        on_get_prompt=handlers.get_prompt,
-        on_completion=handlers.complete,
+        on_list_prompts=offer.prompts.list,
+        on_get_prompt=offer.prompts.get,
+        on_completion=offer.completions.complete,
     )
     server.add_notification_handler("notifications/initialized", types.NotificationParams, joined)
     return server

@@ -28,17 +28,13 @@ _T = TypeVar("_T")
 
 
 async def with_meshes(
-    context: ServerRequestContext[Opener],
-    deadline_s: float,
-    work: Callable[[Meshes], Awaitable[_T]],
-    *,
-    uri: str | None = None,
+    context: ServerRequestContext[Opener], deadline_s: float, work: Callable[[Meshes], Awaitable[_T]]
 ) -> _T:
     """
     Raises:
         MCPError: what it raised, in the words of a tool's error.
     """
-    with in_words(context.method, uri=uri):
+    with in_words(context.method):
         try:
             with anyio.fail_after(deadline_s):
                 return await work(await context.lifespan_context.get())
@@ -47,9 +43,8 @@ async def with_meshes(
 
 
 @contextmanager
-def in_words(what: str, *, uri: str | None = None) -> Iterator[None]:
-    """`uri`: of the resource that is asked for. An error that there is none carries it, as clients expect.
-
+def in_words(what: str) -> Iterator[None]:
+    """
     Raises:
         MCPError: what was raised within, in the words of a tool's error.
     """
@@ -59,8 +54,7 @@ def in_words(what: str, *, uri: str | None = None) -> Iterator[None]:
         told = explain(what, error)
         is_callers = isinstance(told, NotFound | InvalidArgument | Conflict)
         code = types.INVALID_PARAMS if is_callers else types.INTERNAL_ERROR
-        data = {"uri": wire_text(uri)} if uri is not None and isinstance(told, NotFound) else None
-        raise MCPError(code, wire_text(str(told)), data) from error
+        raise MCPError(code, wire_text(str(told))) from error
 
 
 def deadline_exceeded(tool: str, deadline_s: float) -> MilkweedError:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from .opener import Opener
 
-__all__ = ["PROMPTS", "Prompt", "PromptArgument", "get_prompt", "list_prompts"]
+__all__ = ["PROMPTS", "Prompt", "PromptArgument", "Prompts"]
 
 _LONGEST_VALUE = 2000
 
@@ -78,17 +78,19 @@ class Prompt:
         return {name: given.get(name, "").strip() for name in known}
 
 
-async def list_prompts(
-    _: ServerRequestContext[Opener], __: types.PaginatedRequestParams | None
-) -> types.ListPromptsResult:
-    return types.ListPromptsResult(prompts=[prompt.describe() for prompt in PROMPTS])
+class Prompts:
+    """`prompts/list` and `prompts/get`."""
 
+    async def list(
+        self, _: ServerRequestContext[Opener], __: types.PaginatedRequestParams | None
+    ) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=[prompt.describe() for prompt in PROMPTS])
 
-async def get_prompt(
-    context: ServerRequestContext[Opener], params: types.GetPromptRequestParams
-) -> types.GetPromptResult:
-    with in_words(context.method):
-        return _find(params.name).get(params.arguments or {})
+    async def get(
+        self, context: ServerRequestContext[Opener], params: types.GetPromptRequestParams
+    ) -> types.GetPromptResult:
+        with in_words(context.method):
+            return _find(params.name).get(params.arguments or {})
 
 
 def _find(name: str) -> Prompt:

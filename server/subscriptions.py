@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 import mcp_types as types
-from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, SubscriptionBus
-from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler
+from mcp.shared.subscriptions import ResourcesListChanged, ResourceUpdated, ServerEvent
 
 from ..runtime.errors import InvalidArgument, NotFound
 from ..runtime.pulse import Changes, Glance, compare
@@ -48,14 +48,11 @@ class _Client:
 
 
 class Subscriptions:
-    """`watch` runs as long as the server does; the others are called for requests of clients.
+    """`watch` runs as long as the server does; the others are called for requests of clients."""
 
-    `bus`: what is published there reaches the streams too.
-    """
-
-    def __init__(self, look_s: float = LOOK_S, bus: SubscriptionBus | None = None) -> None:
+    def __init__(self, look_s: float = LOOK_S) -> None:
         self._look_s = look_s
-        self._bus = bus or InMemorySubscriptionBus()
+        self._bus = InMemorySubscriptionBus()
         self._serve_stream = ListenHandler(self._bus)
         self._streamed: Counter[str] = Counter()
         self._clients: dict[int, _Client] = {}
@@ -103,6 +100,10 @@ class Subscriptions:
             self._streamed.subtract(uris)
             self._streamed = +self._streamed
 
+    async def publish(self, event: ServerEvent) -> None:
+        """To the streams whose clients asked for such."""
+        await self._bus.publish(event)
+
     async def watch(self, opened: Callable[[], Meshes | None]) -> None:
         """Looks at the index again and again, and at the output that somebody wants to hear of."""
         version, glance = None, Glance()
@@ -133,9 +134,9 @@ class Subscriptions:
 
     async def _tell(self, uris: set[str], *, listed: bool) -> None:
         if listed:
-            await self._bus.publish(ResourcesListChanged())
+            await self.publish(ResourcesListChanged())
         for uri in sorted(uris):
-            await self._bus.publish(ResourceUpdated(uri=uri))
+            await self.publish(ResourceUpdated(uri=uri))
         async with anyio.create_task_group() as group:
             for client in tuple(self._clients.values()):
                 if listed or uris & client.addresses:

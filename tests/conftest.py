@@ -2,7 +2,10 @@
 
 import faulthandler
 import os
-from collections.abc import Generator
+import shutil
+import tempfile
+from collections.abc import Generator, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,8 +15,9 @@ from milkweed.runtime.schedulers.namespaces import check_possible
 # Tests of starters ask for them: elsewhere they would import torch beside whatever is tested.
 os.environ["MILKWEED_WARM_MODULES"] = ""
 
-# Run where there are RDMA devices, by `make test-rdma`, which names the folder.
-collect_ignore = ["rdma"]
+# Run by `make test-rdma`, `make test-clusters` and `make test-inspector`: they name the folder and bring up
+# what its tests need.
+collect_ignore = ["rdma", "clusters", "inspector"]
 
 
 # Beyond a test's own timeout, which raises in the main thread: nobody hears of it in native code, in a
@@ -66,3 +70,12 @@ def namespaces() -> None:
         check_possible()
     except Unavailable as error:
         pytest.skip(str(error))
+
+
+@pytest.fixture
+def places() -> Iterator[dict[str, str]]:
+    """Environment variables that name directories of this test alone; short, since sockets live there."""
+    root = Path(tempfile.mkdtemp(prefix="mw-", dir="/tmp"))
+    (root / "r").mkdir(mode=0o700)
+    yield {"MILKWEED_STATE_DIR": str(root / "s"), "MILKWEED_RUNTIME_DIR": str(root / "r")}
+    shutil.rmtree(root, ignore_errors=True)

@@ -35,7 +35,7 @@ from milkweed.runtime.records import (
     RunRequest,
     RunView,
 )
-from milkweed.runtime.schedulers.base import SchedulerView
+from milkweed.runtime.schedulers.base import AllocationPlan, SchedulerView
 
 STARTED = 1_700_000_000.0
 
@@ -195,14 +195,15 @@ class FakeMeshes:
         run.output = dict.fromkeys(run.output, b"hello\n")
         end_run(run, "succeeded", Exit(code=0))
 
-    def check(self, spec: MeshSpec) -> None:
+    async def plan(self, spec: MeshSpec) -> AllocationPlan:
         if spec.world_size > 512:
             raise InvalidArgument(
                 "invalid_argument", f"{spec.world_size} ranks; at most 512", "Ask for fewer."
             )
+        return AllocationPlan()
 
     async def allocate(self, spec: MeshSpec, *, wait_s: float) -> FakeMesh:
-        self.check(spec)
+        await self.plan(spec)
         for mesh in self.meshes.values():
             if mesh.state.spec.name == spec.name and mesh.state.state != "released":
                 if mesh.state.spec != spec:
@@ -264,7 +265,7 @@ class FakeMeshes:
     def take_plan(self, plan: str) -> Plan | None:
         return self.plans.pop(plan, None)
 
-    def schedulers(self) -> Sequence[SchedulerView]:
+    async def schedulers(self) -> Sequence[SchedulerView]:
         return (
             SchedulerView("local", True, "hosts of this machine", "any number", "none"),
             SchedulerView("slurm", False, "there is no sbatch here"),

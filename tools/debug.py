@@ -8,7 +8,7 @@ import anyio
 import anyio.to_thread
 from pydantic import Field
 
-from ..runtime.errors import Conflict, InvalidArgument, NotFound
+from ..runtime.errors import Conflict, InvalidArgument
 from ..runtime.profiling import ProfileRequest
 from ..runtime.records import RunView
 from .arguments import Ranks
@@ -18,6 +18,7 @@ from .looking import look_at, source_reader
 from .profiling import profile_ranks
 from .registry import Call, Text, tool
 from .selection import select_ranks
+from .targets import find_run, no_run
 from .verdicts.causes import diagnose
 from .verdicts.run_stacks import render_run
 from .verdicts.stack_report import SourceLine
@@ -29,7 +30,6 @@ __all__ = ["diagnose_run", "profile_run", "stack_dump"]
 
 _DUMP_S = 20.0
 _MANY_RANKS = 8
-_RUNS_NAMED = 3
 _MOST_TRACED = 8
 
 
@@ -69,11 +69,9 @@ async def diagnose_run(
 ) -> DiagnosisResult:
     """Why a run failed, hangs or is slow, from all ranks at once: the likeliest cause with its ranks, the
     evidence, and the next step. Of one that runs too; it is only looked at."""
-    mesh, view = await _find(call, run)
+    mesh, view = await find_run(call, run)
     if view is None:
-        raise NotFound(
-            "run_not_found", f"{mesh.id} has had no run", f"run_on_mesh(mesh={mesh.id!r}) starts one."
-        )
+        raise no_run(mesh)
     await call.report(0, None, f"looking at {len(view.ranks)} ranks of {view.run}")
     case = await look_at(mesh, view, await mesh.view())
     return describe(case, await anyio.to_thread.run_sync(diagnose, case))
@@ -107,20 +105,8 @@ async def profile_run(
     return Text(await profile_ranks(mesh, view.run, chosen, request, lines))
 
 
-async def _find(call: Call, target: str) -> tuple[Mesh, RunView | None]:
-    """The run of that id, or the newest of a mesh: of those that run, where there are any."""
-    if target.startswith("run-"):
-        mesh = await call.meshes.find_run(target)
-        return mesh, await mesh.run(target)
-    if target.startswith("job-"):
-        raise await _is_a_job(call, target)
-    mesh = await call.meshes.get(target)
-    views = await mesh.runs()
-    return mesh, max(views, key=lambda view: (view.ended_at is None, view.created_at), default=None)
-
-
 async def _find_running(call: Call, target: str) -> tuple[Mesh, RunView]:
-    mesh, view = await _find(call, target)
+    mesh, view = await find_run(call, target)
     if view is not None and view.ended_at is None:
         return mesh, view
     if view is not None and target.startswith("run-"):
@@ -133,17 +119,6 @@ async def _find_running(call: Call, target: str) -> tuple[Mesh, RunView]:
         "run_ended",
         f"no run is running on {mesh.id}",
         f"list_runs(mesh={mesh.id!r}) shows those that ended.",
-    )
-
-
-async def _is_a_job(call: Call, job: str) -> InvalidArgument:
-    status = await (await call.meshes.find_job(job)).job(job)
-    running = [one for one in status.view.replicas if one.state == "running" and one.run]
-    restarted_first = sorted(running, key=lambda one: (-one.attempt, one.replica))
-    named = ", ".join(f"{one.run!r} (replica {one.replica})" for one in restarted_first[:_RUNS_NAMED])
-    step = f"Name one: {named}." if named else f"None runs: replica_status(job={job!r})."
-    return InvalidArgument(
-        "invalid_argument", f"{job} is a job; each attempt of its replicas is a run of its own", step
     )
 
 

@@ -35,11 +35,12 @@ from .results import (
 )
 from .selection import select_hosts
 from .tree_words import how_planned, left_out_words, mode_words, mount_line, warnings_of
-from .words import clip, counted, size_in_words
+from .words import clip, counted, duration_in_words, size_in_words
 
 if TYPE_CHECKING:
     from ..runtime.keeper.holding_control import KeptFiles
     from ..runtime.keeper.mesh_keeper import Released
+    from ..runtime.schedulers import AllocationPlan
 
 __all__ = [
     "allocate_mesh",
@@ -61,6 +62,7 @@ _MOUNTS_SHOWN = 8
 _DEVICES_SHOWN = 10
 _SURVEY_S = 2.0
 _NOT_KEPT_SHOWN = 5
+_SCRIPT_SHOWN = 4000
 
 _WRITES_ON = "Where a run writes on, cancel_run ends it first."
 _RELEASED_BEFORE = "it was released before"
@@ -80,7 +82,7 @@ async def list_schedulers(call: Call) -> SchedulerList:
                 limits=view.limits,
                 expected_wait_s=view.expected_wait_s,
             )
-            for view in call.meshes.schedulers()
+            for view in await call.meshes.schedulers()
         ]
     )
 
@@ -117,15 +119,18 @@ async def allocate_mesh(
     ] = 60.0,
     options: Annotated[
         dict[str, str] | None,
-        Field(description='local: {"isolation": "namespaces"} gives each host its own network'),
+        Field(
+            description='local: {"isolation": "namespaces"} gives each host its own network; slurm:'
+            ' {"partition": "gpu", "gpus_per_node": "8", "requeue": "yes"}, more from list_schedulers'
+        ),
     ] = None,
     dry_run: Annotated[bool, Field(description="only say what would be started")] = False,
 ) -> MeshResult:
     """Allocates hosts and starts an agent on each. Safe to repeat: a live mesh of this name and these
     arguments is answered as it is; with other arguments it is refused (name_in_use).
 
-    Answers when the hosts are ready, or with state queued or starting after 30 s.
-    scheduler local makes hosts of this machine: with hosts=4 it acts as four.
+    Answers when the hosts are ready, with state queued where they are waited for (the lease begins when they
+    come), or starting after 30 s. scheduler local makes hosts of this machine: with hosts=4 it acts as four.
     """
     spec = MeshSpec(
         name=_check_name(name),
@@ -139,8 +144,7 @@ async def allocate_mesh(
         options=options or {},
     )
     if dry_run:
-        call.meshes.check(spec)
-        return _plan(spec, await call.meshes.list())
+        return _plan(spec, await call.meshes.plan(spec), await call.meshes.list())
     await call.report(0, None, f"allocating {hosts} hosts")
     mesh = await call.meshes.allocate(spec, wait_s=ALLOCATE_WAIT_S)
     return describe_mesh(await mesh.view())
@@ -315,7 +319,7 @@ def _describe_item(view: MeshView, share: float) -> MeshItem:
     return MeshItem(
         mesh=view.mesh,
         state=view.state,
-        reason=clip(view.reason, int(120 * share)),
+        reason=clip(_reason(view), int(120 * share)),
         hosts=view.spec.hosts,
         procs_per_host=view.spec.procs_per_host,
         scheduler=view.spec.scheduler,
@@ -341,7 +345,7 @@ def _fields(view: MeshView, share: float) -> dict[str, Any]:
     return {
         "mesh": view.mesh,
         "state": view.state,
-        "reason": clip(view.reason, int(500 * share)),
+        "reason": clip(_reason(view), int(500 * share)),
         "hosts": spec.hosts,
         "procs_per_host": spec.procs_per_host,
         "world_size": spec.world_size,
@@ -357,10 +361,22 @@ def _fields(view: MeshView, share: float) -> dict[str, Any]:
     }
 
 
+def _reason(view: MeshView) -> str:
+    if view.state != "queued" or view.expected_start_at is None:
+        return view.reason
+    left = view.expected_start_at - time.time()
+    return f"{view.reason}; expected to start {f'in {duration_in_words(left)}' if left > 0 else 'any moment'}"
+
+
 def _next(view: MeshView) -> str:
     if view.state == "released":
         return "allocate_mesh gives a new one."
-    if view.state in ("queued", "starting"):
+    if view.state == "queued":
+        return (
+            f"mesh_status(mesh={view.mesh!r}) from time to time: it goes on by itself;"
+            f" release_mesh(mesh={view.mesh!r}) takes it out of the queue."
+        )
+    if view.state == "starting":
         return f"mesh_status(mesh={view.mesh!r}) until it is ready."
     if view.lease_left_s < 300:
         return f"extend_lease(mesh={view.mesh!r}, minutes=60): the lease ends soon."
@@ -386,7 +402,7 @@ def _hosts_by_state(hosts: tuple[HostView, ...], share: float) -> dict[str, str]
     return {state: clip(format_ranks(members), int(300 * share)) for state, members in states.items()}
 
 
-def _plan(spec: MeshSpec, live: tuple[MeshView, ...]) -> MeshResult:
+def _plan(spec: MeshSpec, plan: AllocationPlan, live: tuple[MeshView, ...]) -> MeshResult:
     same = next((view.mesh for view in live if view.spec == spec), "")
     return MeshResult(
         mesh="",
@@ -404,7 +420,11 @@ def _plan(spec: MeshSpec, live: tuple[MeshView, ...]) -> MeshResult:
             f"{spec.hosts} host agents by scheduler {spec.scheduler}, {spec.procs_per_host} ranks on each",
             how_planned(spec),
         ],
-        warnings=[f"{same} is live with these arguments: the call would answer with it"] if same else [],
+        script=clip(plan.script, _SCRIPT_SHOWN),
+        warnings=[
+            *([f"{same} is live with these arguments: the call would answer with it"] if same else []),
+            *(clip(warning, 300) for warning in plan.warnings[:5]),
+        ],
         next="The same call without dry_run.",
     )
 

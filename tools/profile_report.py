@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..runtime.mesh import format_ranks
 from ..runtime.profiling import ProfileRequest, RankProfile, TorchOp, parse_folded
@@ -69,15 +69,16 @@ _DETAILS = (
 def read_ranks(
     profiles: Sequence[RankProfile], own_text: Callable[[str], str], left_out: str
 ) -> tuple[RankSamples, ...]:
-    """The samples of ranks that have any profile. Threads with frames below `left_out` are ours."""
+    """The samples of ranks that have any profile. Threads that begin below `left_out` are ours, and so are
+    frames there that are between the user's and others."""
     found = []
     for one in profiles:
         if one.error:
             continue
         stacks = [
-            stack
+            replace(stack, frames=tuple(one for one in stack.frames if not one.file.startswith(left_out)))
             for stack in parse_folded(own_text(one.folded))
-            if not any(frame.file.startswith(left_out) for frame in stack.frames)
+            if not (stack.frames and stack.frames[0].file.startswith(left_out))
         ]
         own = tuple(stack for stack in stacks if stack.pid in (None, one.pid))
         below = tuple(stack for stack in stacks if stack.pid not in (None, one.pid))

@@ -118,6 +118,7 @@ class MeshResult(Result):
     )
     lease_left_s: float
     would_start: list[str] = Field(default=[], description="dry run: what would be started")
+    script: str = Field(default="", description="dry run: what the scheduler would be given")
     warnings: list[str] = []
     next: str = ""
 

@@ -1,4 +1,4 @@
-"""The toolset `train`: replicas of a training command, restarted in place when they fail."""
+"""The toolset `train`: replicas of a training command, restarted when they fail, and curves of metrics."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from .arguments import JobId, MeshId, Why
 from .commands import check_env, check_folders, check_keep, check_launcher, split_command
 from .homes import Homes
 from .job_outcome import describe_job
-from .registry import Call, tool
+from .plotting import plot
+from .registry import Call, Text, tool
 from .results import JobResult
 from .run import WAIT_MAX_S, FileOptions, absolute
+from .targets import find_run, no_run
 
 if TYPE_CHECKING:
     from ..runtime.client import Mesh
 
-__all__ = ["replica_status", "restart_replica", "start_replicas", "stop_replicas"]
+__all__ = ["plot_metrics", "replica_status", "restart_replica", "start_replicas", "stop_replicas"]
 
 _REPLICAS_MAX = 1024
 _ANSWER_S = 3.0
@@ -131,6 +133,22 @@ async def stop_replicas(call: Call, job: JobId) -> JobResult:
     """Ends a replica job: every process of every replica. Output of its runs stays readable."""
     found = await call.meshes.find_job(job)
     return await _describe(found, await found.stop_job(job))
+
+
+@tool("train", read_only=True)
+async def plot_metrics(
+    call: Call,
+    target: Annotated[str, Field(description="run id; or a mesh, for its newest run")],
+    metrics: Annotated[list[str] | None, Field(description="names; default: all that it tells")] = None,
+) -> Text:
+    """Curves of what a run reports, prints or logs (loss, learning rate, ...), while it runs or when it has
+    ended, but before its mesh is released: each metric in a line with its first, lowest and last values, and
+    a file to open, an SVG with a panel for each metric and a curve for each rank."""
+    mesh, view = await find_run(call, target)
+    if view is None:
+        raise no_run(mesh)
+    await call.report(0, None, f"reading the metrics of {view.run}")
+    return Text(await plot(mesh, view, metrics))
 
 
 async def _wait(mesh: Mesh, job: str, wait_s: float) -> JobStatus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["clip", "clock", "counted", "size_in_words"]
+__all__ = ["clip", "clock", "counted", "duration_in_words", "size_in_words"]
 
 
 def clip(text: str, limit: int) -> str:
@@ -30,3 +30,11 @@ def size_in_words(count: int) -> str:
             return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
         size /= 1024
     return f"{size:.1f} TB"
+
+
+def duration_in_words(seconds: float) -> str:
+    """About how long: 40 s, 12 min, 3 h, 2 days."""
+    for size, unit in ((2 * 86400, "days"), (2 * 3600, "h"), (120, "min")):
+        if seconds >= size:
+            return f"{seconds / (size / 2):.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -11,6 +11,8 @@ __all__ = ["AgentConfig"]
 
 @dataclass(frozen=True, slots=True)
 class AgentConfig:
+    """Without a `name` the scheduler tells it in the environment (`main.told_place`)."""
+
     mesh: str
     host: int
     name: str

@@ -15,7 +15,10 @@ __all__ = ["HostContext"]
 
 @dataclass(frozen=True, slots=True)
 class HostContext:
-    """One host, as its agent sees it. `directory` is its own; relative paths begin at `workspace`."""
+    """One host, as its agent sees it. `directory` is its own; relative paths begin at `workspace`.
+
+    `is_signalled_as_one`: its scheduler signals all of its processes where it ends it.
+    """
 
     mesh: str
     host: int
@@ -26,6 +29,7 @@ class HostContext:
     children: Children
     spool: Spool
     secret_file: str = ""
+    is_signalled_as_one: bool = False
 
     @property
     def reached(self) -> dict[str, str]:

@@ -10,7 +10,8 @@ import json
 import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+import socket
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from pathlib import Path
 
@@ -42,7 +43,7 @@ from .parent import watch_guard
 from .spool import Spool
 from .warm_modules import modules_of_procs, modules_of_runs
 
-__all__ = ["run_agent"]
+__all__ = ["run_agent", "told_place"]
 
 logger = logging.getLogger(__name__)
 
@@ -53,19 +54,21 @@ async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> N
     """Serves one host until it ends; `forked` starts its procs."""
     config = from_json(AgentConfig, json.loads(config_file.read_text()))
     directory = Path(config.directory)
-    lease = LeaseHolder(directory / "lease.json", config.lease_s)
+    name, life = told_place(config.name, os.environ)
+    lease = LeaseHolder(directory / (f"lease-{life}.json" if life else "lease.json"), config.lease_s)
     spool = Spool(directory / "spool.jsonl")
     async with open_children() as children:
         context = HostContext(
             mesh=config.mesh,
             host=config.host,
-            name=config.name,
+            name=name,
             address=config.address,
             directory=directory,
             workspace=config.workspace,
             children=children,
             spool=spool,
             secret_file=config.secret_file,
+            is_signalled_as_one=not config.name,
         )
         context.temporary.mkdir(mode=0o700, exist_ok=True)
         async with (
@@ -108,6 +111,17 @@ async def run_agent(config_file: Path, forked: ForkedStarter | None = None) -> N
                 await serve(Path(config.socket), actors, role="agent", stop=host.ending)
                 group.cancel_scope.cancel()
     spool.close()
+
+
+def told_place(name: str, environ: Mapping[str, str]) -> tuple[str, int]:
+    """The host's name, and how often it was started before: a host that its scheduler gives again has a lease
+    of its own. Where the name was not known beforehand, the scheduler tells both in the environment.
+    """
+    if name:
+        return name, 0
+    return environ.get("MILKWEED_HOST_NAME", socket.gethostname()), int(
+        environ.get("MILKWEED_HOST_LIFE", "0")
+    )
 
 
 async def _terminated() -> None:

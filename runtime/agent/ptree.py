@@ -17,6 +17,7 @@ __all__ = [
     "carries",
     "descendants",
     "family",
+    "is_sampled",
     "members",
     "read_environ",
     "read_process",
@@ -205,3 +206,17 @@ def send_signal(process: Process, number: int) -> bool:
     finally:
         os.close(fd)
     return True
+
+
+def is_sampled(status: str) -> bool:
+    """Whether py-spy, which holds a process for moments again and again, does so by this text of its
+    `/proc/PID/status`."""
+    fields = dict(line.split(":", 1) for line in status.splitlines() if ":" in line)
+    tracer = fields.get("TracerPid", "0").strip()
+    if fields.get("State", "").strip()[:1] not in ("T", "t") or tracer == "0":
+        return False
+    try:
+        with open(f"/proc/{tracer}/comm", encoding="utf-8", errors="replace") as comm:
+            return comm.read().strip() == "py-spy"
+    except OSError:
+        return False

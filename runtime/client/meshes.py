@@ -16,7 +16,7 @@ import anyio
 import anyio.abc
 import anyio.to_thread
 
-from .. import schedulers
+from .. import engines, schedulers
 from ..call import Session, connect
 from ..daemon import spawn_daemon
 from ..errors import Conflict, MilkweedError, NotFound, Unavailable
@@ -25,7 +25,7 @@ from ..paths import MeshPaths, Places
 from ..pulse import Glance
 from ..records import MeshSpec, MeshView, RunView
 from ..retention import forget_old
-from ..schedulers import SchedulerView
+from ..schedulers import AllocationPlan, SchedulerView
 from ..schedulers.processes import start_time, wait_gone
 from ..tasks import background_tasks
 from ..tree_places import check_place, has_own_mounts
@@ -58,9 +58,9 @@ async def open_meshes(places: Places | None = None) -> AsyncIterator[Meshes]:
         index.close()
 
 
-def _describe(name: str) -> SchedulerView:
+async def _describe(name: str) -> SchedulerView:
     try:
-        return schedulers.find(name).describe()
+        return await schedulers.find(name).capacity()
     except MilkweedError as error:
         return SchedulerView(name, available=False, reason=str(error))
 
@@ -79,14 +79,14 @@ class Meshes:
     async def allocate(self, spec: MeshSpec, *, wait_s: float = 30.0) -> Mesh:
         """The mesh of that name: a live one if it was asked for in the same words, else a new one.
 
-        Returns when all hosts are ready, or when `wait_s` is up (the mesh's state then says so).
+        Returns when all hosts are ready, when they are waited for in a queue, or when `wait_s` is up (the
+        mesh's state then says so).
 
         Raises:
             Conflict: name_in_use. InvalidArgument: the scheduler cannot give that.
             Unavailable: allocation_failed, with the reason; nothing is left running then.
         """
-        self._check(spec)
-        self._places.mesh(f"mesh-{spec.name}-xxxxxx")  # refused before anything is claimed
+        await self._plan(spec)  # refused before anything is claimed
         view, new = self._index.claim(spec)
         paths = self._places.mesh(view.mesh)
         if new:
@@ -102,19 +102,23 @@ class Meshes:
             )
         return mesh
 
-    def check(self, spec: MeshSpec) -> None:
-        """Refuses what `allocate` would refuse, without an effect.
+    async def plan(self, spec: MeshSpec) -> AllocationPlan:
+        """Refuses what `allocate` would refuse, without an effect; says what would be asked for.
 
         Raises:
             InvalidArgument, Unavailable: what the scheduler cannot give. Conflict: name_in_use.
         """
-        self._check(spec)
+        plan = await self._plan(spec)
         self._index.check_claim(spec)
+        return plan
 
-    def _check(self, spec: MeshSpec) -> None:
-        schedulers.find(spec.scheduler).check(spec)
+    async def _plan(self, spec: MeshSpec) -> AllocationPlan:
         if has_own_mounts(spec) and spec.workspace_mode in ("mount", "copy"):
             check_place(spec.workspace, (str(self._places.state), str(self._places.runtime)))
+        mesh = f"mesh-{spec.name}-xxxxxx"
+        plan = await schedulers.find(spec.scheduler).plan(mesh, spec, self._places.mesh(mesh))
+        engines.find(spec.engine).check(plan)
+        return plan
 
     async def get(self, mesh: str) -> Mesh:
         """By id, or by the name of a live mesh.
@@ -227,8 +231,8 @@ class Meshes:
         directory = self._places.mesh(view.mesh).profiles
         return await anyio.to_thread.run_sync(find_profile, view.mesh, directory, name)
 
-    def schedulers(self) -> tuple[SchedulerView, ...]:
-        return tuple(_describe(name) for name in schedulers.names())
+    async def schedulers(self) -> tuple[SchedulerView, ...]:
+        return tuple([await _describe(name) for name in schedulers.names()])
 
     def _make_directory(self, view: MeshView, paths: MeshPaths) -> None:
         try:

@@ -11,7 +11,7 @@ from ..actor import Actor
 from ..call import ActorRef
 from ..paths import MeshPaths
 from ..records import MeshSpec
-from ..schedulers import HostPlace
+from ..schedulers import AllocationPlan, HostHandle, HostPlace
 
 __all__ = ["Engine", "HostChannel"]
 
@@ -29,11 +29,18 @@ class HostChannel(Protocol):
 class Engine(Protocol):
     name: str
 
+    def check(self, plan: AllocationPlan) -> None:
+        """
+        Raises:
+            InvalidArgument: unsupported, it cannot reach the hosts that would be given.
+        """
+        ...
+
     def prepare(self, mesh: str, spec: MeshSpec, place: HostPlace, paths: MeshPaths) -> list[str]:
         """Writes what the host needs to its directory; returns the command for the scheduler to start."""
         ...
 
-    def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[HostChannel]:
+    def connect(self, host: HostHandle, paths: MeshPaths) -> AbstractAsyncContextManager[HostChannel]:
         """
         Raises:
             Unavailable: the host does not answer (yet).

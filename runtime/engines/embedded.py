@@ -15,14 +15,17 @@ from ..agent.config import AgentConfig
 from ..agent.host_command import agent_command, guard_command, unmount_command
 from ..call import Session, open_connection
 from ..codec import to_json
+from ..errors import InvalidArgument
 from ..mesh_secret import make_secret
 from ..paths import MeshPaths
 from ..records import MeshSpec
-from ..schedulers import HostPlace
+from ..schedulers import AllocationPlan, HostHandle, HostPlace
 from ..tree_places import agent_workspace
 from ..watching.policy import VARIABLE, parse_policy
 
 __all__ = ["EmbeddedEngine", "host_command"]
+
+_LOOPBACK = "127.0.0.1"
 
 
 def host_command(
@@ -43,13 +46,21 @@ def host_command(
 class EmbeddedEngine:
     name = "embedded"
 
+    def check(self, plan: AllocationPlan) -> None:
+        if plan.elsewhere:
+            raise InvalidArgument(
+                "unsupported",
+                f"the embedded engine reaches hosts of this machine alone, and {plan.elsewhere}",
+                "Run Milkweed where the hosts are, or use scheduler='local'.",
+            )
+
     def prepare(self, mesh: str, spec: MeshSpec, place: HostPlace, paths: MeshPaths) -> list[str]:
         place.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         config = AgentConfig(
             mesh=mesh,
             host=place.host,
             name=place.name,
-            address=place.address,
+            address=place.address or _LOOPBACK,
             directory=str(place.directory),
             socket=str(paths.host_socket(place.host)),
             workspace=agent_workspace(spec, paths, place.host),
@@ -59,5 +70,5 @@ class EmbeddedEngine:
         )
         return host_command(config, place.enter, (*place.leave, unmount_command(place.directory)))
 
-    def connect(self, host: int, paths: MeshPaths) -> AbstractAsyncContextManager[Session]:
-        return open_connection(paths.host_socket(host), role="keeper", peer=f"host {host}")
+    def connect(self, host: HostHandle, paths: MeshPaths) -> AbstractAsyncContextManager[Session]:
+        return open_connection(paths.host_socket(host.host), role="keeper", peer=f"host {host.host}")

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from ..agent.oom import cgroup_counter, read_counts
-from ..agent.ptree import family, read_environ
+from ..agent.ptree import family, is_sampled, read_environ
 from ..kernel_log import KMSG, parse_records, read_records
 from .records import Disk, KernelLine, Listener, Memory, ProcessFacts
 
@@ -101,6 +101,8 @@ def read_process_facts(
         return None
     fields = dict(_fields(status))
     state = next((line.split()[1] for line in status.splitlines() if line.startswith("State:")), "")
+    if is_sampled(status):
+        state = "S"  # nobody has stopped it
     return ProcessFacts(
         pid=pid,
         os_state=state,

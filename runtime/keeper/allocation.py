@@ -1,13 +1,14 @@
-"""The hosts of one mesh: started by the scheduler with the engine's command, remembered on disk, given back.
+"""The hosts of one mesh: asked for with the engine's command, remembered on disk, given back.
 
-`mesh.json` beside the index holds the scheduler's handles, so that a keeper that starts again finds its
-hosts.
+`mesh.json` beside the index holds the scheduler's ticket, so that a keeper that starts again finds its hosts,
+or its place in the queue. The lease begins when the hosts are given.
 """
 
 from __future__ import annotations
 
 import errno
 import json
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,9 +25,12 @@ from ..mounts.unmount_below import unmount_below
 from ..paths import MeshPaths
 from ..records import HostEvent, MeshSpec
 from ..removing import remove_tree
-from ..schedulers import HostHandle, HostPlace
+from ..schedulers import HostHandle, HostPlace, Order, Ticket
+from ..schedulers.base import Tell
 
 __all__ = ["Allocation"]
+
+logger = logging.getLogger(__name__)
 
 
 _OF_A_LIVE_HOST = ("tmp", "var-tmp", "mounts", "workspace", "shown")
@@ -34,73 +38,112 @@ _OF_A_LIVE_HOST = ("tmp", "var-tmp", "mounts", "workspace", "shown")
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    handles: tuple[HostHandle, ...]
-    lease_boot: str
-    lease_deadline: float
+    """Without `lease_boot` the lease has not begun."""
+
+    ticket: Ticket
+    lease_boot: str = ""
+    lease_deadline: float = 0.0
 
 
 class Allocation:
     def __init__(self, mesh: str, spec: MeshSpec, paths: MeshPaths) -> None:
         self.scheduler = schedulers.find(spec.scheduler)
         self.engine = engines.find(spec.engine)
-        self._mesh = mesh
+        self._order = Order(mesh, spec, paths, self._command)
         self._spec = spec
         self._paths = paths
-        self._handles: tuple[HostHandle, ...] = ()
+        self._ticket: Ticket | None = None
         self.resumed = False
-        self._lease = (boot_id(), boottime_s() + spec.lease_minutes * 60)
-
-    @property
-    def lease(self) -> tuple[str, float]:
-        """Boot id and CLOCK_BOOTTIME deadline."""
-        return self._lease
+        self._lease: tuple[str, float] | None = None
 
     def lease_left_s(self) -> float:
+        """All of it while it has not begun."""
+        if self._lease is None:
+            return self._spec.lease_minutes * 60
         boot, deadline = self._lease
         return deadline - boottime_s() if boot == boot_id() else 0.0
 
-    def set_lease(self, left_s: float) -> None:
+    async def extend_lease(self, left_s: float) -> None:
         """
         Raises:
-            Unavailable: disk_full or directory_unusable; the lease is as it was.
+            Unavailable: lease_fixed, disk_full or directory_unusable; the lease is as it was.
         """
-        lease = (boot_id(), boottime_s() + left_s)
+        if self._ticket is not None:
+            await self.scheduler.extend(self._order, self._ticket, left_s)
+        self._set_lease(_from_now(left_s))
+
+    def begin_lease(self) -> None:
+        """The hosts are given; where it has begun it goes on."""
+        if self._lease is None:
+            self._note_lease(_from_now(self._spec.lease_minutes * 60))
+
+    def hold_lease(self) -> None:
+        """The hosts are gone and will be given again: the lease then begins again."""
+        if self._lease is not None:
+            self._note_lease(None)
+
+    def _note_lease(self, lease: tuple[str, float] | None) -> None:
+        """It is what it is, also where the disk does not take it: a later keeper would begin it again."""
+        self._lease = lease
+        try:
+            self._save(lease)
+        except Unavailable as error:
+            logger.warning("the lease is kept in memory: %s", error)
+
+    def _set_lease(self, lease: tuple[str, float] | None) -> None:
         self._save(lease)
         self._lease = lease
 
-    async def start_or_resume(self) -> tuple[HostHandle, ...]:
-        """The handles of the hosts: those on record, else of hosts started now (what an earlier try left is
-        ended).
+    async def submit_or_resume(self) -> None:
+        """Asks the scheduler for hosts, unless an earlier keeper has.
 
         Raises:
-            Unavailable: allocation_failed; InvalidArgument: what the scheduler cannot give.
+            Unavailable: allocation_failed; InvalidArgument: what the scheduler cannot give, or the engine
+                cannot reach.
         """
         record = self._load()
         if record is not None:
-            self.resumed = True
-            self._handles, self._lease = record.handles, (record.lease_boot, record.lease_deadline)
-            return self._handles
-        self.scheduler.check(self._spec)
+            self._ticket = await self.scheduler.reattach(self._order, record.ticket) or record.ticket
+            self._lease = (record.lease_boot, record.lease_deadline) if record.lease_boot else None
+            self.resumed = self._lease is not None
+            return
         self._paths.sockets.mkdir(mode=0o700, exist_ok=True)
-        self._handles = await self.scheduler.start(self._mesh, self._spec, self._paths.host, self._command)
+        self._ticket = await self.scheduler.reattach(self._order, None)
+        if self._ticket is None:
+            plan = await self.scheduler.plan(self._order.mesh, self._spec, self._paths)
+            self.engine.check(plan)
+            self._ticket = await self.scheduler.submit(self._order)
         try:
-            self._save(self._lease)
+            self._set_lease(_from_now(self._spec.lease_minutes * 60) if self._ticket.handles else None)
         except Unavailable:
             await self.give_back()
             raise
-        return self._handles
+
+    async def watch(self, tell: Tell) -> None:
+        """`Scheduler.watch` of what was asked for."""
+        assert self._ticket is not None
+        await self.scheduler.watch(self._order, self._ticket, tell)
+
+    async def addresses(self) -> tuple[HostHandle, ...]:
+        """`Scheduler.addresses` of what was asked for."""
+        assert self._ticket is not None
+        return await self.scheduler.addresses(self._order, self._ticket)
 
     def _command(self, place: HostPlace) -> Sequence[str]:
-        return self.engine.prepare(self._mesh, self._spec, place, self._paths)
+        return self.engine.prepare(self._order.mesh, self._spec, place, self._paths)
 
     async def end_host(self, host: int) -> None:
         """Ends what a lost host left, if its guard could not."""
-        await self.scheduler.end_host(self._mesh, host)
+        await self.scheduler.end_host(self._order, host)
         await self._unmount(self._paths.host(host))
 
     async def give_back(self) -> int:
-        """Ends what is left of the hosts; returns how many processes that were."""
-        ended = await self.scheduler.give_back(self._mesh, self._spec, self._handles)
+        """Ends what is left of the hosts; returns how many processes that were.
+
+        Raises:
+            Unavailable: the scheduler does not answer.
+        """
+        ended = await self.scheduler.release(self._order, self._ticket)
         await self._unmount(self._paths.root)
         return ended
 
@@ -116,18 +159,19 @@ class Allocation:
 
     def clean_hosts(self) -> None:
         """Removes what hosts that were given back wrote; output and spools stay."""
-        for handle in self._handles:
+        for host in range(self._spec.hosts):
             for directory in _OF_A_LIVE_HOST:
-                remove_tree(self._paths.host(handle.host) / directory)
+                remove_tree(self._paths.host(host) / directory)
 
     def spooled(self, host: int) -> tuple[HostEvent, ...]:
         """A host's events as its disk has them, for when it no longer answers."""
         return Spool.read(self._paths.host(host) / "spool.jsonl")
 
-    def _save(self, lease: tuple[str, float]) -> None:
+    def _save(self, lease: tuple[str, float] | None) -> None:
+        assert self._ticket is not None
         fresh = self._paths.record.with_name("mesh.json.new")
         try:
-            fresh.write_text(json.dumps(to_json(_Record(self._handles, *lease))))
+            fresh.write_text(json.dumps(to_json(_Record(self._ticket, *(lease or ())))))
             os.replace(fresh, self._paths.record)
         except OSError as error:
             code = "disk_full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "directory_unusable"
@@ -149,3 +193,8 @@ class Allocation:
             raise Unavailable(
                 "directory_unusable", f"{self._paths.record} is damaged ({error})", "Allocate the mesh again."
             ) from None
+
+
+def _from_now(left_s: float) -> tuple[str, float]:
+    """Boot id and CLOCK_BOOTTIME deadline."""
+    return boot_id(), boottime_s() + left_s

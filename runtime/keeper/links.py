@@ -17,7 +17,7 @@ from ..engines import Engine, HostChannel
 from ..errors import MilkweedError, Unavailable
 from ..paths import MeshPaths
 from ..records import HostEvent, HostState, HostView
-from ..schedulers import HostHandle, Scheduler
+from ..schedulers import HostHandle
 from ..services.host import Host
 from ..tasks import background_tasks
 
@@ -40,11 +40,11 @@ OnEvents = Callable[[int, tuple[HostEvent, ...]], None]
 
 
 class HostLink:
-    """`run` follows the host until it is lost; `changed` is called at each change of state.
+    """`run` follows the host until it is told that it is lost; `changed` is called at each change of state.
 
     A host that was not reached when the lease was extended hears of it when it is.
     A link starts from the spool's first event, whatever the index holds: folding an event twice changes
-    nothing.
+    nothing. That of a host that is started again goes on `after` what the one before has taken.
     """
 
     def __init__(
@@ -53,22 +53,23 @@ class HostLink:
         *,
         paths: MeshPaths,
         engine: Engine,
-        scheduler: Scheduler,
         on_events: OnEvents,
         changed: Callable[[int], None],
         lease_left_s: Callable[[], float],
+        after: int = 0,
     ) -> None:
         self.handle = handle
         self.host = handle.host
         self.state: HostState = "starting"
         self.reason = ""
-        self.after = 0
+        self.after = after
         self.ready = anyio.Event()
         self.lost = anyio.Event()
         self._agent_pid: int | None = None
         self._paths = paths
         self._engine = engine
-        self._scheduler = scheduler
+        self._gone = anyio.Event()
+        self._why = ""
         self._on_events = on_events
         self._changed = changed
         self._lease_left_s = lease_left_s
@@ -89,17 +90,28 @@ class HostLink:
     async def run(self) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(self._follow)
-            await self._scheduler.wait_lost(self.handle)
+            await self._gone.wait()
             group.cancel_scope.cancel()
         self._channel = None
         self.lost.set()
-        self._become("lost", self._last_words())
+        self._become("lost", self._why or self._last_words())
+
+    @property
+    def is_given_up(self) -> bool:
+        """Whether it was told that it is lost; `lost` is set when that was heard."""
+        return self._gone.is_set()
+
+    def lose(self, why: str) -> None:
+        """The host is gone; the first reason stays, and an empty one leaves it to the host's last words."""
+        if not self._gone.is_set():
+            self._why = why
+            self._gone.set()
 
     async def _follow(self) -> None:
         alone_since = anyio.current_time()
         while True:
             try:
-                async with self._engine.connect(self.host, self._paths) as channel:
+                async with self._engine.connect(self.handle, self._paths) as channel:
                     await self._follow_events(channel)
             except MilkweedError as error:
                 logger.debug("host %d: %s", self.host, error)

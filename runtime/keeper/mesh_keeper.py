@@ -22,6 +22,7 @@ from ..paths import MeshPaths
 from ..records import EndReason, HostEvent, MeshState, MeshView
 from ..services.host import Host
 from .allocation import Allocation
+from .following import Following
 from .gathers import Gathers
 from .holding_control import HoldingControl, KeptFiles
 from .hosts import Hosts
@@ -97,6 +98,10 @@ class MeshKeeper(Actor):
         self._allocation = Allocation(view.mesh, view.spec, paths)
         self._troubles: tuple[str, ...] = ()
         self._settled = anyio.Event()
+        self._changed = anyio.Event()
+        self._following = Following(self, self._allocation, hosts, runs, paths)
+        self._gives_back = False
+        self._was_whole = view.state in ("ready", "degraded")
         self.changing = anyio.Lock()
         self._given_back = anyio.Event()
         self.released = anyio.Event()
@@ -116,25 +121,24 @@ class MeshKeeper(Actor):
 
     async def _keep_hosts(self, tasks: anyio.abc.TaskGroup) -> None:
         try:
-            handles = await self._allocation.start_or_resume()
+            await self._allocation.submit_or_resume()
         except MilkweedError as error:
             await self._give_back(str(error))
             return
-        for handle in handles:
-            self._hosts.links[handle.host] = HostLink(
-                handle,
-                paths=self._paths,
-                engine=self._allocation.engine,
-                scheduler=self._allocation.scheduler,
-                on_events=self._take,
-                changed=partial(self._host_changed, tasks),
-                lease_left_s=self._allocation.lease_left_s,
-            )
-        for link in self._hosts.links.values():
-            tasks.start_soon(link.run)
+        tasks.start_soon(self._following.run)
         await self._end_with_lease()
 
-    def _take(self, host: int, events: tuple[HostEvent, ...]) -> None:
+    async def end_after_scheduler(self, why: str) -> None:
+        """The scheduler has taken everything: what is left to do is to tidy up."""
+        async with self.changing:
+            if self._gives_back:
+                return
+            if self._was_whole:
+                await self._end_everything("host_ended", why)
+            else:
+                await self._give_back(f"allocation_failed: {why}")
+
+    def take(self, host: int, events: tuple[HostEvent, ...]) -> None:
         self._jobs.take(host, events)  # first: a new attempt becomes a run by it
         self._runs.take(host, events)
 
@@ -153,6 +157,12 @@ class MeshKeeper(Actor):
         """
         if self._view.state == "released":
             raise Conflict("mesh_released", self._view.how_it_ended, "Call allocate_mesh for a new one.")
+        if self._view.state == "queued":
+            raise Conflict(
+                "mesh_not_ready",
+                f"{self._view.mesh} waits for its hosts: {self._view.reason}",
+                "mesh_status says when it is ready; release_mesh takes it out of the queue.",
+            )
         if not self._settled.is_set():
             raise Conflict(
                 "mesh_not_ready",
@@ -164,6 +174,11 @@ class MeshKeeper(Actor):
     def mesh(self) -> MeshView:
         return self._view
 
+    @property
+    def is_ending(self) -> bool:
+        """Whether it is being given back, and what it loses is lost by that."""
+        return self._gives_back or self._holdings.is_ending
+
     @endpoint
     async def view(self) -> MeshView:
         hosts = self._hosts.views() or self._view.hosts
@@ -171,17 +186,31 @@ class MeshKeeper(Actor):
             self._view,
             hosts=hosts,
             lease_left_s=max(0.0, self._allocation.lease_left_s()),
+            expected_start_at=self._following.queue.expected_start_at if self._following.queue else None,
+            warnings=(*self._view.warnings, *filter(None, [self._following.ending])),
             workspace=self._trees.workspace_view(),
             mounts=(*self._trees.mount_views(), *self._gathers.views()),
         )
 
     @endpoint
     async def wait_ready(self, timeout_s: float) -> MeshView:
-        """The view once all hosts are ready, with the workspace, or one is lost, or when the time is up."""
+        """The view once all hosts are ready, with the workspace, or one is lost, or when the time is up; at
+        once where the scheduler has looked at it and has it wait.
+        """
         with anyio.move_on_after(timeout_s):
-            await self._settled.wait()
-            await self._trees.settled(self._hosts.ready())
+            while not self._settled.is_set() and not self._waits:
+                await self._changed.wait()
+            if self._settled.is_set():
+                await self._trees.settled(self._hosts.ready())
         return await self.view()
+
+    @property
+    def _waits(self) -> bool:
+        return self._following.queue is not None and self._following.queue.looked_at
+
+    async def settled(self) -> None:
+        """Returns when the hosts are ready, some are lost, or the mesh is over, however long that takes."""
+        await self._settled.wait()
 
     @endpoint
     async def events(self, limit: int) -> tuple[MeshEvent, ...]:
@@ -204,12 +233,12 @@ class MeshKeeper(Actor):
                     f"the lease would end in {left / 3600:.0f} h; the most is {MAX_LEASE_S / 3600:.0f} h",
                     "Ask for fewer minutes.",
                 )
-            self._allocation.set_lease(left)
+            await self._allocation.extend_lease(left)
             answers = await self._hosts.ask(
                 self._hosts.ready(), lambda link: link.call_within(LEASE_S, Host, Host.set_lease, left)
             )
             silent = [host for host, answer in answers.items() if isinstance(answer, MilkweedError)]
-            self._put(self._view.state, self._view.reason)
+            self.put(self._view.state, self._view.reason)
             view = await self.view()
             if silent:
                 warning = f"hosts {format_ranks(silent)} did not answer: they hear of it when they come back"
@@ -252,7 +281,8 @@ class MeshKeeper(Actor):
         finally:
             releasing.done.set()
 
-    def _host_changed(self, tasks: anyio.abc.TaskGroup, host: int) -> None:
+    def host_changed(self, host: int) -> None:
+        assert self._tasks is not None
         if self._view.state == "released":
             return
         link = self._hosts[host]
@@ -265,13 +295,15 @@ class MeshKeeper(Actor):
             link.take(self._allocation.spooled(host))
             self._runs.host_lost(host, time.time())
             self._jobs.host_lost(host, link.reason, time.time())
-            tasks.start_soon(self._allocation.end_host, host)
+            self._tasks.start_soon(self._allocation.end_host, host)
+        if self._view.state == "queued" or self._gives_back:
+            return  # what it has lost says nothing more of it
         lost = self._hosts.in_state("lost")
-        is_ending = self._holdings.is_ending  # which is what it is lost by
-        if lost and self._view.state == "starting" and not self._allocation.resumed and not is_ending:
+        is_new = self._view.state == "starting" and not self._was_whole and not self._allocation.resumed
+        if lost and is_new and not self.is_ending:  # by which it is lost then
             # A mesh that was never whole is given back: nobody can have used it.
             reason = "; ".join(f"host {one.host}: {one.reason}" for one in lost[:3])
-            tasks.start_soon(self._give_back, f"allocation_failed: {reason}")
+            self._tasks.start_soon(self._give_back, f"allocation_failed: {reason}")
         else:
             self._judge()
 
@@ -295,22 +327,27 @@ class MeshKeeper(Actor):
         ]
         parts += self._troubles
         if parts:
-            self._put("degraded", "; ".join(parts))
+            self.put("degraded", "; ".join(parts))
         elif not self._hosts.in_state("starting"):
-            self._put("ready", "")
+            self.put("ready", "")
 
     def say(self, kind: str, detail: str, run: str = "") -> None:
         """Makes an event of what no host could tell."""
         entry = partial(self._index.add_keeper_event, self._view.mesh, kind, run=run, detail=detail)
         self._journal.write((kind, detail), entry)
 
-    def _put(self, state: MeshState, reason: str) -> None:
+    def put(self, state: MeshState, reason: str) -> None:
         if state != self._view.state:
             self.say(f"mesh_{state}", reason)
+        self._was_whole |= state == "ready"
+        if state == "queued" and self._settled.is_set():
+            self._settled = anyio.Event()
         self._view = replace(self._view, state=state, reason=reason, hosts=self._hosts.views())
         self._journal.write("mesh", partial(self._index.put_mesh, self._view))
-        if state != "starting":
+        if state not in ("queued", "starting"):
             self._settled.set()
+        self._changed.set()
+        self._changed = anyio.Event()
 
     async def _end_with_lease(self) -> None:
         # The hosts end by themselves at that time; here it is said and tidied up. A timer stands still while
@@ -354,20 +391,24 @@ class MeshKeeper(Actor):
 
     async def _give_back(self, words: str, reason: EndReason = "released") -> tuple[int, KeptFiles, Path]:
         """Ends what is left, hosts that were never taken up too; no run outlives it, but its output does."""
+        self._gives_back = True
         with anyio.CancelScope(shield=True):
-            ended = await self._allocation.give_back()
+            try:
+                ended = await self._allocation.give_back()
+            except MilkweedError as error:
+                ended, words = 0, f"{words}; not given back: {error}"
             for host in range(self._view.spec.hosts):
                 link, events = self._hosts.links.get(host), self._allocation.spooled(host)
                 if link is not None:
                     link.take(events)
                 elif events:
-                    self._take(host, events)
+                    self.take(host, events)
             self._jobs.close(reason)
-            self._runs.close(reason, time.time())
+            self._runs.close(reason, time.time(), words)
             kept = await self._holdings.keep(all_that_matters=reason != "released")
             output = await self._holdings.keep_output()
             for why in kept.failed[:_FAILURES_SAID]:
                 self.say("not_kept", why)
-            self._put("released", "; ".join(filter(None, (words, kept.in_words(self._paths.keeper_log)))))
+            self.put("released", "; ".join(filter(None, (words, kept.in_words(self._paths.keeper_log)))))
         self._given_back.set()
         return ended, kept, output

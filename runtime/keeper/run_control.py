@@ -68,6 +68,7 @@ class RunControl(Actor):
 
     async def prepare_hosts(self) -> None:
         """Once the mesh is ready, has the hosts prepare for runs of the workspace's Python."""
+        await self._keeper.settled()
         await self._keeper.wait_ready(_SETTLED_S)
         if self._keeper.mesh.state != "ready" or self._keeper.mesh.spec.hosts > _MOST_PREPARED:
             return

@@ -11,7 +11,7 @@ import anyio
 
 from ..errors import NotFound
 from ..index import Index
-from ..records import EndReason, Exit, HostEvent, RunView
+from ..records import EndReason, Exit, HostEvent, RunState, RunView
 from .journal import Journal
 from .lifecycle import EndRanks, fold, is_over, lose_host, peers_to_end, was_on
 
@@ -19,6 +19,7 @@ __all__ = ["RunBook"]
 
 _REMEMBERED = 50
 _WARNINGS = 5
+_JUST_NOW_S = 15.0
 
 
 @dataclass(slots=True)
@@ -118,18 +119,27 @@ class RunBook:
         if not entry.view.reason:
             self._set(run, replace(entry.view, reason=reason))
 
+    def blame(self, why: str, at: float) -> None:
+        """Notes why hosts were lost, where runs were lost with them a moment ago."""
+        for run, entry in list(self._entries.items()):
+            view = entry.view
+            if view.state == "lost" and (view.ended_at or 0.0) >= at - _JUST_NOW_S and why not in view.reason:
+                self._set(run, replace(view, reason=f"{view.reason}: {why}"))
+
     def warn(self, run: str, warning: str) -> None:
         """Adds to the warnings of a run, of which the first few stay. One that is not known has none."""
         entry = self._entries.get(run)
         if entry is not None and len(entry.view.warnings) < _WARNINGS:
             self._set(run, replace(entry.view, warnings=(*entry.view.warnings, warning)))
 
-    def close(self, reason: EndReason, at: float) -> None:
-        """Whatever has not ended by now is lost with the mesh."""
+    def close(self, reason: EndReason, at: float, why: str = "") -> None:
+        """Whatever has not ended by now is lost with the mesh; `why`, where it was taken from outside."""
         for entry in list(self._entries.values()):
             if not is_over(entry.view):
+                state: RunState = "lost" if reason == "host_ended" else "cancelled"
                 words = "the lease ended" if reason == "lease_ended" else "the mesh was released"
-                self._set(entry.view.run, replace(entry.view, state="cancelled", ended_at=at, reason=words))
+                words = why if reason == "host_ended" and why else words
+                self._set(entry.view.run, replace(entry.view, state=state, ended_at=at, reason=words))
 
     async def wait_over(self, run: str, timeout_s: float) -> RunView:
         """The view when the run is over or the time is up."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 __all__ = ["MOST_POINTS", "BadValue", "MetricPoint", "RankMetrics", "collect"]
 
 MOST_POINTS = 200
 _MOST_BAD = 20
+_MOST_SERIES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,8 @@ class RankMetrics:
     may have written it.
 
     `points` are at most 200 of the `count` that were read, the first and the last among them, and each with
-    the first bad value of a metric. `note`: why there is less than there was.
+    the first bad value of a metric; what is told seldom is left out last. `note`: why there is less than
+    there was.
     """
 
     source: str
@@ -59,27 +61,44 @@ class RankMetrics:
 
 def collect(source: str, points: Iterable[MetricPoint], note: str = "") -> RankMetrics | None:
     """All points as one record; None where there are none. Points of one step in a row are one."""
-    kept: list[tuple[int, MetricPoint, bool]] = []
+    series: dict[frozenset[str], _Series] = {}
     finite: dict[str, float] = {}
     bad: dict[str, BadValue] = {}
-    every = 1
     count = 0
     first = last = None
     for point in _merged(points):
         found = _first_bad(point, finite, bad)
         first, last = first or point, point
-        if found or count % every == 0:
-            kept.append((count, point, found))
-        if len(kept) > 2 * MOST_POINTS:
-            every *= 2
-            kept = [one for one in kept if one[2] or one[0] % every == 0]
+        names = frozenset(point.values)
+        if names not in series and len(series) >= _MOST_SERIES:
+            names = next(iter(series))
+        series.setdefault(names, _Series()).add(count, point, found)
         count += 1
     if first is None or last is None:
         return None
-    chosen = _thinned(kept)
+    chosen = _thinned(tuple(series.values()))
     if chosen[-1] != last:
         chosen = (*chosen, last)
     return RankMetrics(source, count, first, last, chosen, tuple(bad.values()), note)
+
+
+@dataclass(slots=True)
+class _Series:
+    """Points that tell the same metrics: a validation every hundred steps is not lost among the steps."""
+
+    kept: list[tuple[int, MetricPoint, bool]] = field(default_factory=list)
+    count: int = 0
+    _every: int = 1
+
+    def add(self, number: int, point: MetricPoint, is_bad: bool) -> None:
+        if is_bad or self.count % self._every == 0:
+            self.kept.append((number, point, is_bad))
+        self.count += 1
+        if len(self.kept) > 2 * MOST_POINTS:
+            self._every *= 2
+            others = [one for one in self.kept if not one[2]][::2]
+            pinned = [one for one in self.kept if one[2]]
+            self.kept = sorted((*others, *pinned), key=lambda one: one[0])
 
 
 def _merged(points: Iterable[MetricPoint]) -> Iterable[MetricPoint]:
@@ -112,13 +131,14 @@ def _first_bad(point: MetricPoint, finite: dict[str, float], bad: dict[str, BadV
     return found
 
 
-def _thinned(kept: list[tuple[int, MetricPoint, bool]]) -> tuple[MetricPoint, ...]:
-    """One less than allowed: the last point may have to follow."""
-    room = MOST_POINTS - 1
-    if len(kept) <= room:
-        return tuple(point for _, point, _ in kept)
-    pinned = {number for number, _, bad in kept if bad}
-    others = [number for number, _, bad in kept if not bad]
-    room = max(1, room - len(pinned))
-    chosen = pinned | {others[at * len(others) // room] for at in range(room)}
-    return tuple(point for number, point, _ in kept if number in chosen)
+def _thinned(series: Sequence[_Series]) -> tuple[MetricPoint, ...]:
+    """One less than allowed: the last point may have to follow. Short series get their room first."""
+    pinned = {number: point for one in series for number, point, is_bad in one.kept if is_bad}
+    room = MOST_POINTS - 1 - len(pinned)
+    chosen = dict(pinned)
+    waiting = sorted(([one for one in each.kept if not one[2]] for each in series), key=len)
+    for place, others in enumerate(waiting):
+        share = min(len(others), max(0, room) // (len(waiting) - place))
+        room -= share
+        chosen.update(others[at * len(others) // share][:2] for at in range(share))
+    return tuple(chosen[number] for number in sorted(chosen))

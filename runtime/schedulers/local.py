@@ -7,8 +7,7 @@ has its own mount, network and UTS namespaces (see `namespaces.py`).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 
 import anyio
 import anyio.to_thread
@@ -16,11 +15,13 @@ import anyio.to_thread
 from ..daemon import spawn_daemon
 from ..errors import InvalidArgument, Unavailable
 from ..names import quoted
+from ..paths import MeshPaths
 from ..records import MeshSpec
 from . import namespaces
-from .base import HostHandle, HostPlace, SchedulerView
+from .base import AllocationPlan, HostHandle, HostPlace, Order, SchedulerView, Tell, Ticket
+from .events import Lost, Starting
 from .forking import HostOrder, fork_hosts
-from .processes import HOST_MARK, end_all, marked, start_time, wait_gone
+from .processes import HOST_MARK, end_marked, host_id, start_time, wait_gone
 
 __all__ = ["LocalScheduler"]
 
@@ -37,7 +38,7 @@ class LocalScheduler:
 
     name = "local"
 
-    def describe(self) -> SchedulerView:
+    async def capacity(self) -> SchedulerView:
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
         return SchedulerView(
             name=self.name,
@@ -47,7 +48,7 @@ class LocalScheduler:
             limits=f"hosts x procs_per_host at most {MAX_PROCS}; options: isolation=none|namespaces",
         )
 
-    def check(self, spec: MeshSpec) -> None:
+    async def plan(self, _mesh: str, spec: MeshSpec, _paths: MeshPaths) -> AllocationPlan:
         if spec.world_size > MAX_PROCS:
             raise InvalidArgument(
                 "invalid_argument",
@@ -70,45 +71,60 @@ class LocalScheduler:
                 )
         if _isolated(spec):
             namespaces.check_possible()
+        return AllocationPlan()
 
-    async def start(
-        self,
-        mesh: str,
-        spec: MeshSpec,
-        directory: Callable[[int], Path],
-        command: Callable[[HostPlace], Sequence[str]],
-    ) -> tuple[HostHandle, ...]:
-        await self.give_back(mesh, spec, ())
+    async def submit(self, order: Order) -> Ticket:
+        await self.release(order, None)
         try:
-            places = [_place(mesh, spec, host, directory(host)) for host in range(spec.hosts)]
-            return await _start_hosts(places, [_order(mesh, place, command(place)) for place in places])
+            places = [_place(order, host) for host in range(order.spec.hosts)]
+            started = await _start_hosts(
+                places, [_host_order(order.mesh, place, order.command(place)) for place in places]
+            )
         except BaseException as error:
             with anyio.CancelScope(shield=True):
-                await self.give_back(mesh, spec, ())
+                await self.release(order, None)
             if not isinstance(error, OSError):
                 raise
             raise Unavailable(
                 "allocation_failed", f"a host cannot be started: {error}", "Free the disk or mend the path."
             ) from None
+        return Ticket(handles=started)
 
-    async def wait_lost(self, handle: HostHandle) -> None:
-        await wait_gone(handle.pid, handle.start_time)
+    async def reattach(self, _order: Order, ticket: Ticket | None) -> Ticket | None:
+        return ticket
 
-    async def end_host(self, mesh: str, host: int) -> int:
-        return await end_all(lambda: list(marked({_host_id(mesh, host)}.__contains__)), _END_GRACE_S)
+    async def watch(self, _order: Order, ticket: Ticket, tell: Tell) -> None:
+        async def one(handle: HostHandle) -> None:
+            await wait_gone(handle.pid, handle.start_time)
+            await tell(Lost((handle.host,)))
 
-    async def give_back(self, mesh: str, spec: MeshSpec, handles: Sequence[HostHandle]) -> int:
-        hosts = {_host_id(mesh, k) for k in range(spec.hosts)}
-        ended = await end_all(lambda: list(marked(hosts.__contains__)), _END_GRACE_S)
-        for handle in handles:
+        await tell(Starting())
+        async with anyio.create_task_group() as group:
+            for handle in ticket.handles:
+                group.start_soon(one, handle)
+
+    async def addresses(self, _order: Order, ticket: Ticket) -> tuple[HostHandle, ...]:
+        return ticket.handles
+
+    async def extend(self, _order: Order, _ticket: Ticket, _left_s: float) -> None:
+        """Nobody else has a say in it."""
+
+    async def end_host(self, order: Order, host: int) -> int:
+        return await end_marked(order.mesh, (host,), _END_GRACE_S)
+
+    async def release(self, order: Order, ticket: Ticket | None) -> int:
+        hosts = range(order.spec.hosts)
+        ended = await end_marked(order.mesh, hosts, _END_GRACE_S)
+        for handle in ticket.handles if ticket else ():
             with anyio.move_on_after(_END_GRACE_S):
                 await wait_gone(handle.pid, handle.start_time)
-        if _isolated(spec):
-            await anyio.to_thread.run_sync(namespaces.remove_bridge, mesh, spec.hosts)
+        if _isolated(order.spec):
+            await anyio.to_thread.run_sync(namespaces.remove_bridge, order.mesh, order.spec.hosts)
         return ended
 
 
-def _place(mesh: str, spec: MeshSpec, host: int, directory: Path) -> HostPlace:
+def _place(order: Order, host: int) -> HostPlace:
+    mesh, spec, directory = order.mesh, order.spec, order.paths.host(host)
     name = f"{spec.name}-{host}"
     if not _isolated(spec):
         return HostPlace(host, name, _LOOPBACK, directory)
@@ -122,8 +138,8 @@ def _place(mesh: str, spec: MeshSpec, host: int, directory: Path) -> HostPlace:
     )
 
 
-def _order(mesh: str, place: HostPlace, command: Sequence[str]) -> HostOrder:
-    env = {**os.environ, HOST_MARK: _host_id(mesh, place.host)}
+def _host_order(mesh: str, place: HostPlace, command: Sequence[str]) -> HostOrder:
+    env = {**os.environ, HOST_MARK: host_id(mesh, place.host)}
     return HostOrder(tuple(command), env, place.directory / "agent.log")
 
 
@@ -146,7 +162,3 @@ async def _start_hosts(places: Sequence[HostPlace], orders: Sequence[HostOrder])
 
 def _isolated(spec: MeshSpec) -> bool:
     return spec.options.get("isolation") == "namespaces"
-
-
-def _host_id(mesh: str, host: int) -> str:
-    return f"{mesh}.{host}"

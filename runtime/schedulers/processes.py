@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 
 import anyio
 
-__all__ = ["HOST_MARK", "end_all", "marked", "start_time", "wait_gone"]
+__all__ = ["HOST_MARK", "end_marked", "host_id", "marked", "start_time", "wait_gone"]
 
 HOST_MARK = "MILKWEED_HOST_ID"
 _PREFIX = HOST_MARK.encode() + b"="
@@ -77,7 +77,18 @@ def _kill(pid: int) -> bool:
     return True
 
 
-async def end_all(pids: Callable[[], list[int]], deadline_s: float = 5.0) -> int:
+def host_id(mesh: str, host: int) -> str:
+    """The mark of what a host of a mesh runs, for ever and among all of this machine."""
+    return f"{mesh}.{host}"
+
+
+async def end_marked(mesh: str, hosts: Iterable[int], deadline_s: float) -> int:
+    """Kills what carries the marks of these hosts on this machine; returns how many processes there were."""
+    marks = {host_id(mesh, host) for host in hosts}
+    return await _end_all(lambda: list(marked(marks.__contains__)), deadline_s)
+
+
+async def _end_all(pids: Callable[[], list[int]], deadline_s: float = 5.0) -> int:
     """Kills what `pids` names until it names nothing; returns how many there were.
 
     Asking again after each round catches what a dying process started meanwhile.

@@ -9,11 +9,12 @@ from ..errors import InvalidArgument, Unavailable
 from ..names import quoted
 from .base import Scheduler
 from .local import LocalScheduler
+from .slurm import SlurmScheduler
 
 __all__ = ["find", "names"]
 
 GROUP = "milkweed.schedulers"
-_BUILT_IN: dict[str, Callable[[], Scheduler]] = {"local": LocalScheduler}
+_BUILT_IN: dict[str, Callable[[], Scheduler]] = {"local": LocalScheduler, "slurm": SlurmScheduler}
 
 
 def names() -> tuple[str, ...]:

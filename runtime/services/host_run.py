@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import os
 import shutil
+import signal
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -37,6 +39,7 @@ _TIMEOUT_GRACE_S = 2.0
 _LOOK_S = 0.1
 _DISK_FULL = "the disk of its output was full when it failed"
 _SUMMARY_BYTES = 256 * 1024
+_MOMENT_S = 0.5
 
 
 @dataclass(slots=True)
@@ -80,6 +83,7 @@ class HostRun:
         self._members = {member.rank: _Member(member) for member in plan.processes}
         self._launched: dict[int, Process] = {}
         self._ended_by: dict[int, EndReason] = {}
+        self._unclear: dict[int, tuple[_Member, Exit, asyncio.TimerHandle]] = {}
         self._ending: EndReason | None = None
         self._failed_on_full_disk: set[int] = set()
         self._mains_ended = anyio.Event()
@@ -168,7 +172,7 @@ class HostRun:
                 env=environment(self._context, self.plan, plan, os.environ),
                 cwd=self._context.resolve(plan.cwd),
                 output=output,
-                on_exit=lambda _, ending: self._exited(member, ending),
+                on_exit=lambda _, ending: self._child_ended(member, ending),
                 wanted=lambda: self._ending is None and plan.rank not in self._ended_by,
                 cold=plan.cold,
             )
@@ -190,6 +194,25 @@ class HostRun:
         member.exit = ending
         self._note_failure(member.plan.rank, ending)
         self._say("rank_failed_to_start", member.plan.rank, ending=ending)
+
+    def _child_ended(self, member: _Member, ending: Exit) -> None:
+        """Who ends a host from outside may signal its processes along with the agent: of one that ended by
+        that signal it is known a moment later whether it ended with its host.
+        """
+        rank = member.plan.rank
+        if not self._context.is_signalled_as_one or not _is_terminated(ending) or rank in self._ended_by:
+            self._exited(member, ending)
+        elif self._ending is not None:
+            self._ended_by[rank] = self._ending
+            self._exited(member, ending)
+        else:
+            timer = asyncio.get_running_loop().call_later(_MOMENT_S, self._decide, rank)
+            self._unclear[rank] = (member, ending, timer)
+
+    def _decide(self, rank: int) -> None:
+        member, ending, timer = self._unclear.pop(rank)
+        timer.cancel()
+        self._exited(member, ending)
 
     def _exited(self, member: _Member, ending: Exit) -> None:
         rank = member.plan.rank
@@ -298,11 +321,14 @@ class HostRun:
 
     async def end(self, ranks: Sequence[int] | None, reason: EndReason, grace_s: float) -> int:
         """Ends ranks (None: all, and launchers) with their trees; returns how many processes there were."""
+        if ranks is None:
+            self._ending = self._ending or reason
+        for rank in [rank for rank in self._unclear if ranks is None or rank in ranks]:
+            self._ended_by.setdefault(rank, reason)
+            self._decide(rank)
         if self._watcher is not None and not self._mains_ended.is_set():
             await self._watcher.before_ending(self.plan.run, reason)
         self._context.children.collect()  # what has ended by itself was not ended by us
-        if ranks is None:
-            self._ending = self._ending or reason
         for rank in [*self._members, *self.plan.child_ranks] if ranks is None else ranks:
             member = self._members.get(rank)
             if member is None or member.exit is None:
@@ -405,3 +431,8 @@ def _reason(error: OSError | ValueError) -> str:
             return f"{error.strerror}: {hint}"
         return f"{error.strerror}: {error.filename}" if error.filename else str(error.strerror)
     return str(error)
+
+
+def _is_terminated(ending: Exit) -> bool:
+    """By SIGTERM; a shell exits as its child did."""
+    return ending.signal == signal.SIGTERM or ending.code == 128 + signal.SIGTERM

@@ -230,7 +230,16 @@ async def _read_settled(pid: int) -> ptree.Process | None:
             break
         await anyio.sleep(_POLL_S)
         process = ptree.read_process(pid)
+    if process is not None and process.state in _STOPPED and _is_sampled(pid):
+        return replace(process, state="S")
     return process
+
+
+def _is_sampled(pid: int) -> bool:
+    try:
+        return ptree.is_sampled(Path(f"/proc/{pid}/status").read_text(errors="replace"))
+    except OSError:
+        return False
 
 
 async def _find_targets(processes: tuple[tuple[int, int], ...], timeout_s: float) -> tuple[Target, ...]:
@@ -286,10 +295,13 @@ def _tail(file: Path, start: int) -> str:
 
 
 def _of_the_user(threads: tuple[ThreadStack, ...]) -> tuple[ThreadStack, ...]:
-    """Without the one that waits in each rank to be asked for its collectives."""
-    ours = str(hook_protocol.HOOK_DIRECTORY)
+    """Without the one that waits in each rank to be asked for its collectives, and without what the hook put
+    between the user's frames and torch's."""
+    ours = f"{hook_protocol.HOOK_DIRECTORY}{os.sep}"
     return tuple(
-        thread for thread in threads if not any(frame.file.startswith(ours) for frame in thread.frames)
+        replace(thread, frames=tuple(frame for frame in thread.frames if not frame.file.startswith(ours)))
+        for thread in threads
+        if not (thread.frames and thread.frames[-1].file.startswith(ours))
     )
 
 

@@ -14,11 +14,18 @@ __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--scheduler", choices=("local", "slurm"), default="local", help="look at what this one needs, too"
+    )
     add_output_argument(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     checks = [check() for check in CHECKS]
+    if arguments.scheduler == "slurm":
+        from .slurm_checks import check_slurm
+
+        checks += check_slurm()
     if arguments.output == "json":
         print(json.dumps([asdict(check) for check in checks]))
     else:

@@ -29,6 +29,7 @@ _START_S = 20.0
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", type=Path, help="a transcript (JSON Lines)")
+    parser.add_argument("--form", default="", help="a form of the transcript, such as a shorter one")
     parser.add_argument("--scheduler", default="", help="another scheduler than the recorded one")
     parser.add_argument(
         "--speed", type=float, default=0.0, metavar="X", help="pause to read, X times as fast as a reader"
@@ -50,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     from ..transcripts.format import parse
 
     try:
-        transcript = parse(_read(arguments.file), arguments.file.name)
+        transcript = parse(_read(arguments.file), arguments.file.name).in_form(arguments.form)
         return anyio.run(_replay, arguments, transcript)
     except MilkweedError as error:
         print(error, file=sys.stderr)

@@ -14,6 +14,7 @@ from .session import Session, add_output_argument, run_session
 
 __all__ = ["add_arguments", "run"]
 
+_LOOK_S = 2.0
 _TO_DO = """\
 To have them: milkweed call fetch_files mesh={mesh} path=FOLDER destination=DIRECTORY
 Then, or to lose them: milkweed release --yes {mesh}"""
@@ -25,6 +26,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     where.add_argument("--hosts", type=int, default=1, help="hosts of a new mesh (default 1)")
     parser.add_argument("--procs", type=int, default=1, help="ranks a host of a new mesh (default 1)")
     parser.add_argument("--scheduler", default="local")
+    parser.add_argument(
+        "--option", action="append", metavar="NAME=VALUE", default=[], help="of the scheduler: partition=gpu"
+    )
     parser.add_argument("--workspace", help="directory that hosts see (default: this one)")
     parser.add_argument(
         "--workspace-mode",
@@ -47,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     async def work(session: Session) -> int:
         mesh = arguments.mesh or await _allocate(session, arguments)
         try:
+            await _wait_for_hosts(session, mesh)
             return await _run(session, mesh, arguments)
         finally:
             if not arguments.mesh and not arguments.keep:
@@ -75,10 +80,24 @@ async def _allocate(session: Session, arguments: argparse.Namespace) -> str:
         scheduler=arguments.scheduler,
         workspace=arguments.workspace,
         workspace_mode=arguments.workspace_mode,
+        options=dict(option.partition("=")[::2] for option in arguments.option) or None,
     )
     assert isinstance(result, MeshResult)
     print(result.summary(), file=sys.stderr)
     return result.mesh
+
+
+async def _wait_for_hosts(session: Session, name: str) -> None:
+    """However long they are waited for; each change of the reason is told."""
+    mesh, told = await session.meshes.get(name), ""
+    while (view := await mesh.view()).state in ("queued", "starting"):
+        if view.reason and view.reason != told:
+            told = view.reason
+            print(f"{view.mesh}: {told}", file=sys.stderr)
+        if view.state == "queued":
+            await anyio.sleep(_LOOK_S)
+        else:
+            await mesh.wait_ready(_LOOK_S)
 
 
 async def _run(session: Session, mesh: str, arguments: argparse.Namespace) -> int:

@@ -59,7 +59,7 @@ FORMS = (
         "profile://{mesh}/{file}",
         "Profile of a run",
         "application/octet-stream",
-        "A file that profile_run wrote: a flame graph (SVG), speedscope JSON, or a torch trace.",
+        "Of profile_run a flame graph (SVG), speedscope JSON or torch trace; of plot_metrics curves (SVG).",
     ),
     Form(
         "transcript",

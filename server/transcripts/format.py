@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, model_validator
 
 from ...runtime.errors import InvalidArgument
+from .naming import Names
 
 __all__ = [
     "VERSION",
@@ -25,6 +27,9 @@ __all__ = [
 ]
 
 VERSION = 1
+_VALUE_NAME = re.compile(r"[a-z]+(?:_[a-z]+)*")
+_TAKEN = frozenset({"workspace", "python", "state", "home"})
+Bound = float | Annotated[str, Field(pattern=r"^\$\{\w+\}$")]
 
 
 class _Record(BaseModel):
@@ -33,7 +38,8 @@ class _Record(BaseModel):
 
 class Header(_Record):
     """`workspace` is the folder beside the file that has the workspace as it was at first; empty: there is
-    none. `shape` is that of the first mesh."""
+    none. `shape` is that of the first mesh. `values` are names of the transcript's own with what they stand
+    for; each of `forms` gives some of them another value."""
 
     kind: Literal["header"] = "header"
     format: int = VERSION
@@ -45,6 +51,18 @@ class Header(_Record):
     shape: dict[str, int] = {}
     seed: int = 0
     imported_from: str = ""
+    values: dict[str, str] = {}
+    forms: dict[str, dict[str, str]] = {}
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        for name in self.values:
+            if not _VALUE_NAME.fullmatch(name) or name in _TAKEN:
+                raise ValueError(f"{name!r} cannot be the name of a value")
+        for form, values in self.forms.items():
+            if other := sorted(values.keys() - self.values.keys()):
+                raise ValueError(f"the form {form!r} has {other[0]!r}, which is not among the values")
+        return self
 
 
 class ToolStep(_Record):
@@ -89,8 +107,8 @@ class SayStep(_Record):
 class ExpectStep(_Record):
     """Something that must hold of the last answer: of a field (`first_failure.exception`), or of its text.
 
-    Exactly one of the conditions is given. `at_most` and `at_least` are for numbers; `number` picks the one
-    of the text that is compared, by a pattern with one group.
+    Exactly one of the conditions is given. `at_most` and `at_least` are for numbers, and may be names
+    of values; `number` picks the one of the text that is compared, by a pattern with one group.
     """
 
     kind: Literal["expect"] = "expect"
@@ -98,8 +116,8 @@ class ExpectStep(_Record):
     equals: Any = None
     contains: str | None = None
     matches: str | None = None
-    at_most: float | None = None
-    at_least: float | None = None
+    at_most: Bound | None = None
+    at_least: Bound | None = None
     number: str = ""
 
 
@@ -110,6 +128,41 @@ _STEP: TypeAdapter[Step] = TypeAdapter(Step)
 class Transcript(_Record):
     header: Header
     steps: tuple[Step, ...] = ()
+
+    def in_form(self, form: str) -> Transcript:
+        """The steps with the form's values in the place of their names; of edits nothing is changed.
+
+        Args:
+            form: empty for the session as it was.
+
+        Raises:
+            InvalidArgument: there is no such form, or a step compares with what is no value.
+        """
+        forms = self.header.forms
+        if form and form not in forms:
+            known = ", ".join(sorted(forms))
+            raise InvalidArgument(
+                "invalid_argument",
+                f"the transcript has no form {form!r}",
+                f"It has: {known}." if known else "It has none: leave --form out.",
+            )
+        names = Names({**self.header.values, **forms.get(form, {})})
+        steps = tuple(_with_values(number, step, names) for number, step in enumerate(self.steps, 1))
+        return self.model_copy(update={"steps": steps})
+
+
+def _with_values(number: int, step: Step, names: Names) -> Step:
+    if isinstance(step, EditStep):
+        return step
+    changed = _STEP.validate_python(names.concrete(step.model_dump()))
+    bounds = (changed.at_most, changed.at_least) if isinstance(changed, ExpectStep) else ()
+    for bound in bounds:
+        if isinstance(bound, str):
+            raise _unreadable(
+                f"step {number} compares with {bound}, which is not among the values of the header",
+                "See transcripts/FORMAT.md.",
+            )
+    return changed
 
 
 def dump_line(record: Header | Step) -> str:

@@ -15,7 +15,7 @@ __all__ = ["Names", "mapped", "names_in"]
 
 # Fields of answers that hold an id, and the one id that is told in words alone.
 _KINDS = ("mesh", "run", "job", "mount")
-_PLAN = re.compile(r"\bplan-[a-z0-9]{6,}\b")
+_PLAN = re.compile(r"\bplan-[a-z0-9]{5,12}\b")
 _NAME = re.compile(r"\$\{(\w+)\}")
 
 

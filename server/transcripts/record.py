@@ -7,6 +7,7 @@ import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from sysconfig import get_path
 from typing import Any
 
 import anyio
@@ -138,7 +139,8 @@ def _places() -> dict[str, str]:
         places = Places.from_environment()
     except MilkweedError:  # each call will say so
         return {}
-    return {"state": str(places.state), "home": str(Path.home())}
+    own = {"packages": get_path("purelib"), "stdlib": get_path("stdlib")}
+    return {"state": str(places.state), "home": str(Path.home()), **own}
 
 
 @asynccontextmanager

@@ -25,7 +25,7 @@ __all__ = ["CallTool", "Played", "Replay", "copy_workspace"]
 
 _SHELL_S = 600.0
 _SHELL_OUTPUT = 4000
-_MORE_WAITS = 6
+_MORE_WAITS = 12
 _WAIT_S = 44
 _GOES_ON = ("queued", "running")
 

@@ -12,6 +12,7 @@ from milkweed.runtime.mounts import Facts
 from milkweed.runtime.services.stacks import ptrace_mend
 from milkweed.server.cli import checks
 from milkweed.server.cli.checks import check_logind, check_mounts
+from milkweed.server.cli.slurm_checks import check_slurm
 
 CONTAINER = "in a container: start it with --cap-add SYS_PTRACE"
 USER = 12_345
@@ -113,3 +114,10 @@ def test_whom_logind_spares(machine: Path, monkeypatch: pytest.MonkeyPatch, spar
     else:
         monkeypatch.setattr(os, "getuid", lambda: 0)
     assert check_logind().state == "ok"
+
+
+def test_a_machine_without_slurm_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    (check,) = check_slurm()
+    assert (check.name, check.state) == ("slurm", "missing")
+    assert "ssh LOGIN-NODE milkweed serve" in check.mend

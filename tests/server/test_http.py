@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -15,15 +18,27 @@ from mcp import Client
 
 from milkweed.runtime.errors import InvalidArgument
 from milkweed.server.http import parse_address
-from tests.server.conftest import MILKWEED, serving
 
 pytestmark = pytest.mark.anyio
+
+MILKWEED = (sys.executable, "-m", "milkweed.server.cli")
 
 
 @pytest.fixture
 def url(places: dict[str, str], tmp_path: Path) -> Iterator[str]:
-    with serving([*MILKWEED, "serve", "--http", "0"], places, tmp_path) as url:
-        yield url
+    with subprocess.Popen(
+        [*MILKWEED, "serve", "--http", "0"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **places},
+        cwd=tmp_path,
+    ) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        assert "MCP over HTTP at http://127.0.0.1:" in line
+        yield line.split()[4].rstrip(";")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) in (0, -signal.SIGTERM, 143)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "auto"])

@@ -1,4 +1,4 @@
-"""Every recorded session replays as it was: `pytest -m transcripts`."""
+"""Every recorded session replays as it was, in its short form where it has one: `pytest -m transcripts`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def test_there_are_sessions() -> None:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("session", SESSIONS, ids=lambda path: path.parent.name)
 def test_a_recorded_session_replays(session: Path) -> None:
-    command = [sys.executable, "-m", "milkweed.server.cli", "replay", str(session), "--json"]
+    form = ["--form", "short"] if "short" in parse(session.read_text()).header.forms else []
+    command = [sys.executable, "-m", "milkweed.server.cli", "replay", str(session), "--json", *form]
     done = subprocess.run(command, capture_output=True, text=True, timeout=580, check=False)
     steps = [json.loads(line) for line in done.stdout.splitlines()]
     unlike = [step for step in steps if not step["as_recorded"]]

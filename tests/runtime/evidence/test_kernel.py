@@ -11,6 +11,7 @@ from pathlib import Path
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milkweed.runtime.agent.ptree import is_sampled
 from milkweed.runtime.evidence import KernelLine
 from milkweed.runtime.evidence.kernel import (
     cpu_seconds,
@@ -22,6 +23,7 @@ from milkweed.runtime.evidence.kernel import (
     read_process_facts,
     waited_seconds,
 )
+from milkweed.runtime.services.stacks import find_pyspy
 
 OOM = "Out of memory: Killed process 4242 (python) total-vm:9000000kB, anon-rss:8000000kB"
 
@@ -118,6 +120,25 @@ def test_what_is_ready_to_run_while_another_runs_is_told_apart_from_what_sleeps(
             child.wait()
             assert child.stdout is not None
             child.stdout.close()
+
+
+def test_a_process_that_is_sampled_is_not_stopped(tmp_path: Path) -> None:
+    pyspy = find_pyspy()
+    assert pyspy is not None
+    spin = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    record = [pyspy, "record", "--native", "-r", "500", "-d", "60", "-o", str(tmp_path / "x"), "-f", "raw"]
+    sampler = subprocess.Popen(
+        [*record, "--pid", str(spin.pid)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        while not is_sampled(Path(f"/proc/{spin.pid}/status").read_text()):
+            assert sampler.poll() is None
+        facts = [read_process_facts(spin.pid) for _ in range(500)]
+        assert {one.os_state for one in facts if one is not None} <= {"R", "S"}
+    finally:
+        for one in (sampler, spin):
+            one.kill()
+            one.wait()
 
 
 def test_who_listens_on_a_port() -> None:

@@ -59,6 +59,20 @@ def test_metrics_of_one_step_are_one_point() -> None:
     assert found.names == ("loss", "lr")
 
 
+@given(st.integers(1, 5000), st.integers(2, 400))
+def test_what_is_told_seldom_is_not_lost_among_what_is_told_each_step(count: int, every: int) -> None:
+    many = [
+        MetricPoint(step, None, {"loss": 1.0, **({"val_loss": 2.0} if step % every == 0 else {})})
+        for step in range(1, count + 1)
+    ]
+    found = collect("x", many)
+    assert found is not None
+    validations = [point.step for point in found.points if "val_loss" in point.values]
+    assert len(validations) >= min(count // every, MOST_POINTS // 2 - 1)
+    assert len(found.points) <= MOST_POINTS
+    assert [found.points[0], found.points[-1]] == [many[0], many[-1]]
+
+
 def test_it_travels_as_json() -> None:
     found = collect("x", points(3))
     assert from_json(RankMetrics, json.loads(json.dumps(to_json(found)))) == found

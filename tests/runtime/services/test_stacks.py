@@ -145,6 +145,25 @@ async def test_a_rank_hung_on_a_lock_shows_where(host: Host) -> None:
     ].strip() == "lock.acquire()"
 
 
+async def test_a_rank_that_hangs_as_it_makes_its_first_group_shows_where(host: Host) -> None:
+    """The hook has wrapped that function; its frame is left out, and the others stay."""
+    await host.start_hooked(
+        """
+        import torch.distributed as dist
+        print("ready", flush=True)
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=2)
+        """
+    )
+    with anyio.fail_after(60):
+        functions: list[str] = []
+        while "_new_process_group_helper" not in functions:
+            (stack,) = await host.dump()
+            functions = [frame.function for thread in stack.threads for frame in thread.frames]
+            await anyio.sleep(0.05)
+    assert "<module>" in functions
+    assert not [function for function in functions if "make_first_group" in function or "_answer" in function]
+
+
 async def test_many_ranks_come_in_rank_order_and_can_be_chosen(host: Host) -> None:
     for _ in range(4):
         await host.start(HUNG)

@@ -52,6 +52,17 @@ def test_states_ranks_causes_and_places_do(changed: dict[str, Any], where: str) 
     assert str(difference).startswith(f"{where}: recorded ")
 
 
+def test_a_run_that_went_on_well_may_have_ended_well_since() -> None:
+    running = {"run": "${run1}", "state": "running", "ranks": {"running": "0-3"}, "matched": True}
+    recorded = ToolStep(name="wait_for_run", result=running)
+    ended = {**running, "state": "succeeded", "ranks": {"succeeded": "0-3"}}
+    assert compare(recorded, Answer(result=ended)) == ()
+    assert {one.where for one in compare(recorded, Answer(result={**ended, "state": "failed"}))} == {"state", "ranks"}
+    assert [one.where for one in compare(recorded, Answer(result={**ended, "matched": False}))] == ["matched"]
+    hung = ToolStep(name="wait_for_run", result={**running, "health": "hung"})
+    assert {one.where for one in compare(hung, Answer(result=ended))} == {"health", "state", "ranks"}
+
+
 def test_numbers_in_an_exceptions_words_may_differ() -> None:
     def failure(words: str) -> dict[str, Any]:
         return {"first_failure": {**FAILED["first_failure"], "exception": words}}

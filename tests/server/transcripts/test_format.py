@@ -30,6 +30,8 @@ STEPS = (
     ShellStep(command="pip install tqdm", exit=0),
     ExpectStep(field="state", equals="succeeded"),
     ExpectStep(field="matched", equals=False),
+    ExpectStep(number="loss ([0-9.]+)", at_most="${loss}"),
+    ExpectStep(number="loss ([0-9.]+)", at_least=2.5),
 )
 
 
@@ -37,6 +39,27 @@ def test_what_is_written_is_read_again() -> None:
     header = Header(title="a session", shape={"hosts": 4}, workspace="ws")
     text = dump_line(header) + "".join(map(dump_line, STEPS))
     assert parse(text) == Transcript(header=header, steps=STEPS)
+
+
+def test_a_form_has_other_values_and_the_rest_as_they_were() -> None:
+    header = Header(values={"steps": "900", "loss": "3.5"}, forms={"short": {"steps": "90"}})
+    steps = (
+        SayStep(text="${steps} of ${run1}"),
+        EditStep(file="a.sh", text="echo ${steps}"),
+        ExpectStep(number="loss ([0-9.]+)", at_most="${loss}"),
+    )
+    transcript = parse(dump_line(header) + "".join(map(dump_line, steps)))
+    assert transcript == Transcript(header=header, steps=steps)
+    assert transcript.in_form("").steps[0] == SayStep(text="900 of ${run1}")
+    assert transcript.in_form("short").steps == (
+        SayStep(text="90 of ${run1}"),
+        steps[1],
+        ExpectStep(number="loss ([0-9.]+)", at_most=3.5),
+    )
+    with pytest.raises(InvalidArgument, match=r"no form 'long'.*short"):
+        transcript.in_form("long")
+    with pytest.raises(InvalidArgument, match=r"step 3 compares with \$\{loss\}, which is not among"):
+        Transcript(header=Header(), steps=steps).in_form("")
 
 
 @given(st.text(), st.dictionaries(st.text(), st.text() | st.integers() | st.none()))
@@ -52,6 +75,9 @@ def test_any_words_are_kept(words: str, arguments: dict[str, object]) -> None:
         ('{"kind": "say", "text": "x"}\n', "begins with no header"),
         ('{"kind": "header", "format": 2}\n', "has format 2; this Milkweed reads up to 1"),
         ('{"kind": "header", "format": 1, "colour": "red"}\n', "header of s.jsonl: colour"),
+        ('{"kind": "header", "format": 1, "values": {"run1": "x"}}\n', "'run1' cannot be the name of a value"),
+        ('{"kind": "header", "format": 1, "forms": {"a": {"n": "1"}}}\n', "form 'a' has 'n', which is not among"),
+        (HEADER + '{"kind": "expect", "at_most": "2 or 3"}\n', r"step 1 of s.jsonl \(line 2\): expect.at_most"),
         ("junk\n", "line 1 of s.jsonl is no JSON"),
         (HEADER + "[1]\n", r"step 1 of s.jsonl \(line 2\) is no object"),
         (HEADER + '{"kind": "dance"}\n', r"step 1 of s.jsonl \(line 2\): "),

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from milkweed.runtime.index import Index
 from milkweed.server.transcripts.naming import Names, names_in
 
 JSON = st.recursive(
@@ -49,6 +51,13 @@ def test_a_token_is_named_though_only_words_tell_it() -> None:
     live = Names()
     live.learn("confirm with confirm='${plan1}'", "lost: 2 files; confirm='plan-zzzzzz'")
     assert live.value("plan1") == "plan-zzzzzz"
+
+
+def test_a_plan_of_the_index_is_named(tmp_path: Path) -> None:
+    index = Index(tmp_path / "index.sqlite")
+    plan = index.add_plan("release_mesh", "", 0.0).plan
+    index.close()
+    assert recorded(Names(), {"state": "not_released", "confirm": plan})["confirm"] == "${plan1}"
 
 
 def test_a_replay_binds_names_by_their_place_and_else_by_their_order() -> None:

@@ -183,6 +183,20 @@ def test_what_cannot_be_played_names_its_step(tmp_path: Path, replay: Callable[.
     assert "transcript_unreadable" in done.stderr
 
 
+def test_a_form_is_played_with_its_own_values(tmp_path: Path, replay: Callable[..., Replayed]) -> None:
+    steps = ShellStep(command="echo step ${steps}"), ExpectStep(number="step ([0-9]+)", at_most="${most}")
+    header = {"values": {"steps": "900", "most": "1000"}, "forms": {"short": {"steps": "90", "most": "100"}}}
+    file = session(tmp_path, *steps, **header)
+    done = replay(file, "--plain")
+    assert (done.returncode, "step 900" in done.stdout) == (0, True), done.stdout
+    done = replay(file, "--plain", "--form", "short")
+    assert (done.returncode, "step 90\n" in done.stdout) == (0, True), done.stdout
+    assert "at_most 100.0" in done.stdout
+    done = replay(file, "--form", "long")
+    assert done.returncode == 2
+    assert "has no form 'long'" in done.stderr
+
+
 async def test_a_replay_that_is_interrupted_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "ws").mkdir()
     mark = tmp_path / "begun"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ....runtime.records import Frame
 from .case import RankCase, RunCase, names, numbers
 from .collectives import find_difference, is_moving, last_numbers
 from .finding import Finding, Kind
-from .loops import relate
+from .loops import Relation, relate
 from .said import is_lost, is_or_are, it_or_them, last_lines, short_place, wait_or_waits
 from .starting import is_starting
 
@@ -76,6 +76,14 @@ def _gone(case: RunCase, gone: Sequence[RankCase], waiting: Sequence[RankCase]) 
     )
 
 
+def _through(case: RunCase, relations: Mapping[int, Relation], behind: Mapping[int, int]) -> list[RankCase]:
+    """Those that are through with an inner loop and wait in a collective of the same number as the others:
+    all are in the same turn of the outer loop."""
+    through = [case.by_rank[rank] for rank, relation in relations.items() if relation == "through"]
+    others = {behind.get(one.rank) for one in case.waiting if one not in through}
+    return [one for one in through if one in case.waiting and {behind.get(one.rank)} == others]
+
+
 def _leaver(case: RunCase, inside: Sequence[RankCase]) -> Finding | None:
     """A rank that has left the loop (or function) that the others wait in, and does something else now."""
     if not inside:
@@ -87,11 +95,13 @@ def _leaver(case: RunCase, inside: Sequence[RankCase]) -> Finding | None:
         )
         if reference is not None:
             relations[one.rank] = relate(one, reference, case.source)
+    behind = last_numbers(case.ranks)
     left = [case.by_rank[rank] for rank, relation in relations.items() if relation == "left"]
+    if not left:
+        left = _through(case, relations, behind)
     stay = [one for one in inside if one not in left]
     if not left or not stay:
         return None
-    behind = last_numbers(case.ranks)
     most = max((behind[one.rank] for one in stay if one.rank in behind), default=0)
     if any(behind.get(one.rank, 0) > most for one in left):
         return None

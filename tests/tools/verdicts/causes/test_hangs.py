@@ -366,6 +366,30 @@ def test_a_rank_that_waits_for_a_child_which_computes_is_in_no_hang(cpu: float, 
     assert hung(busy, *waiting(1)) == ("", ())
 
 
+EPOCHS = {
+    "train.py": """\
+def main():
+    for epoch in range(3):
+        for batch in loader:
+            all_reduce(step(batch))
+        barrier()
+"""
+}
+
+
+def test_a_rank_that_left_the_inner_loop_for_a_barrier_left_early() -> None:
+    inside = [rank(n, stack=["train.py:4 main", ALL_REDUCE], ops=THREE) for n in range(3)]
+    ended = flight("all_reduce", "all_reduce", "barrier", done=False)
+    left = rank(3, stack=["train.py:5 main", BARRIER], ops=ended)
+    assert cause(*inside, left, source=EPOCHS) == ("left_early", (3,))
+
+
+def test_a_rank_that_is_behind_the_inner_loop_of_the_turn_before_did_not_leave_it_early() -> None:
+    inside = [rank(n, stack=["train.py:4 main", ALL_REDUCE], ops=THREE) for n in range(3)]
+    behind = rank(3, stack=["train.py:5 main", "eval.py:9 evaluate"], ops=TWO)
+    assert cause(*inside, behind, source=EPOCHS)[0] != "left_early"
+
+
 def test_a_run_that_failed_did_not_fail_of_a_straggler() -> None:
     many = ("all_reduce",) * 10
     ranks = [
