@@ -28,13 +28,17 @@ _T = TypeVar("_T")
 
 
 async def with_meshes(
-    context: ServerRequestContext[Opener], deadline_s: float, work: Callable[[Meshes], Awaitable[_T]]
+    context: ServerRequestContext[Opener],
+    deadline_s: float,
+    work: Callable[[Meshes], Awaitable[_T]],
+    *,
+    uri: str | None = None,
 ) -> _T:
     """
     Raises:
         MCPError: what it raised, in the words of a tool's error.
     """
-    with in_words(context.method):
+    with in_words(context.method, uri=uri):
         try:
             with anyio.fail_after(deadline_s):
                 return await work(await context.lifespan_context.get())
@@ -43,8 +47,9 @@ async def with_meshes(
 
 
 @contextmanager
-def in_words(what: str) -> Iterator[None]:
-    """
+def in_words(what: str, *, uri: str | None = None) -> Iterator[None]:
+    """`uri`: of the resource that is asked for. An error that there is none carries it, as clients expect.
+
     Raises:
         MCPError: what was raised within, in the words of a tool's error.
     """
@@ -54,7 +59,8 @@ def in_words(what: str) -> Iterator[None]:
         told = explain(what, error)
         is_callers = isinstance(told, NotFound | InvalidArgument | Conflict)
         code = types.INVALID_PARAMS if is_callers else types.INTERNAL_ERROR
-        raise MCPError(code, wire_text(str(told))) from error
+        data = {"uri": wire_text(uri)} if uri is not None and isinstance(told, NotFound) else None
+        raise MCPError(code, wire_text(str(told)), data) from error
 
 
 def deadline_exceeded(tool: str, deadline_s: float) -> MilkweedError:

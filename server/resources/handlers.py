@@ -49,17 +49,21 @@ class Resources:
     async def read(
         self, context: ServerRequestContext[Opener], params: types.ReadResourceRequestParams
     ) -> types.ReadResourceResult:
+        uri = str(params.uri)
+
         async def work(meshes: Meshes) -> Contents:
             call = Call(meshes, Progress(context.session.report_progress).report, self._principal)
-            return await read_resource(call, self._library, str(params.uri))
+            return await read_resource(call, self._library, uri)
 
-        return types.ReadResourceResult(contents=[await with_meshes(context, self._deadline_s, work)])
+        contents = await with_meshes(context, self._deadline_s, work, uri=uri)
+        return types.ReadResourceResult(contents=[contents])
 
     async def subscribe(
         self, context: ServerRequestContext[Opener], params: types.SubscribeRequestParams
     ) -> types.EmptyResult:
-        with in_words(context.method):
-            self._subscriptions.subscribe(context.session, str(params.uri))
+        uri = str(params.uri)
+        with in_words(context.method, uri=uri):
+            self._subscriptions.subscribe(context.session, uri)
         return types.EmptyResult()
 
     async def unsubscribe(

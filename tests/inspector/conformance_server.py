@@ -302,8 +302,9 @@ class Tools:
             )
         if state == "1":
             colour = an_object("color", color={"type": "string"})
-            return needs(sign("2"), step2=elicit("Step 2: What is your favorite color?", colour))
-        return text("all rounds done")
+            name = answered(params, "step1", "name")
+            return needs(sign(f"2 {name}"), step2=elicit("Step 2: What is your favorite color?", colour))
+        return text(f"{state.removeprefix('2 ')} likes {answered(params, 'step2', 'color')}")
 
     async def tool_input_required_result_capabilities(
         self, context: Context, _: types.CallToolRequestParams

@@ -1,20 +1,17 @@
 """The conformance suite against the real server, and in full against the same application factory."""
 
-import base64
-import json
-import re
+from __future__ import annotations
+
+import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
-import anyio
 import pytest
-from mcp import Client
 
-from tests.inspector.conftest import ROOT, Served, listening, node
+from tests.inspector.conformance_suite import HOLLOW, NAMED, REVISIONS, judge, required, run_suite
+from tests.inspector.conftest import MILKWEED, ROOT, Served, listening
 
-ERAS = ("2025-11-25", "2026-07-28")
 # Scenarios that ask for nothing that a server of another purpose has not.
 OF_ANY_SERVER = {
     "2025-11-25": {
@@ -39,76 +36,55 @@ OF_ANY_SERVER = {
         "dns-rebinding-protection",
         "caching",
         "http-header-validation",
+        "input-required-result-unsupported-methods",
     },
 }
-# They call a tool that only a server made for the suite has.
-EXPECTED_FAILURES = {"sep-2575-server-rejects-undeclared-capability", "sep-2575-missing-capability-http-400"}
-
-Checks = dict[str, list[dict[str, Any]]]
+# Not required, and passed.
+BESIDE = {"2025-11-25": {"server-session-lifecycle"}, "2026-07-28": {"http-header-validation"}}
 
 
-def run(url: str, era: str, directory: Path) -> Checks:
-    """The checks of each scenario that a server needs for an era, and of those beside them."""
-    directory.mkdir()
-    asked = node("conformance", "server", "--url", url, "--requirements", era, "-o", str(directory))
-    subprocess.run(asked, capture_output=True, timeout=240, check=False)
-    found: Checks = {}
-    for file in directory.glob("server-*/checks.json"):
-        name = re.fullmatch(r"server-(.+)-\d{4}-\d\d-\d\dT.*", file.parent.name)
-        assert name is not None
-        found[name[1]] = json.loads(file.read_text())
-    return found
+@pytest.mark.parametrize("revision", REVISIONS)
+def test_the_real_server_meets_what_is_asked_of_any(served: Served, revision: str, tmp_path: Path) -> None:
+    # A mesh is a resource: without one `caching` has nothing to read, and says so only by a check it skips.
+    allocate = [*MILKWEED, "call", "allocate_mesh", "name=listed"]
+    subprocess.run(
+        allocate, env=served.env, cwd=served.workspace, check=True, timeout=60, capture_output=True
+    )
+    checks = run_suite(served.url, revision, tmp_path / "results")
+    assert not judge(checks, OF_ANY_SERVER[revision], "milkweed", revision)
 
 
-def required(era: str) -> set[str]:
-    asked = node("conformance", "list", "--server", "--requirements", era)
-    text = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=True).stdout
-    part = text.partition("Server scenarios")[2].partition("\n\n")[0]
-    return {line.strip()[2:] for line in part.splitlines() if line.strip().startswith("- ")}
-
-
-def failures(checks: list[dict[str, Any]]) -> set[str]:
-    return {check["id"] for check in checks if check["status"] == "FAILURE"}
-
-
-@pytest.mark.parametrize("era", ERAS)
-def test_the_real_server_meets_what_is_asked_of_any(served: Served, era: str, tmp_path: Path) -> None:
-    found = run(served.url, era, tmp_path / "results")
-    failed = set().union(*(failures(found[name]) for name in OF_ANY_SERVER[era]))
-    assert failed == (EXPECTED_FAILURES if era == "2026-07-28" else set())
-    for name in OF_ANY_SERVER[era]:
-        assert any(check["status"] == "SUCCESS" for check in found[name]), name
-
-
-@pytest.mark.parametrize("era", ERAS)
+@pytest.mark.parametrize("revision", REVISIONS)
 def test_the_application_factory_meets_all_that_an_era_requires(
-    era: str, tmp_path: Path, places: dict[str, str]
+    revision: str, tmp_path: Path, places: dict[str, str]
 ) -> None:
+    wanted = required(revision)
+    assert len(wanted) == {"2025-11-25": 30, "2026-07-28": 37}[revision]
     command = [sys.executable, "-m", "tests.inspector.conformance_server"]
-    with listening(command, {**places, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}, ROOT) as url:
-        found = run(url, era, tmp_path / "results")
-    wanted = required(era)
-    assert len(wanted) == {"2025-11-25": 30, "2026-07-28": 37}[era]
-    assert wanted <= found.keys()
-    assert {name: failures(found[name]) for name in wanted if failures(found[name])} == {}
-    for name in wanted:
-        assert any(check["status"] == "SUCCESS" for check in found[name]), name
+    env = {**os.environ, **places, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}
+    with listening(command, env, ROOT) as url:
+        checks = run_suite(url, revision, tmp_path / "results")
+    assert not judge(checks, wanted | BESIDE[revision], "fixtures", revision)
 
 
-@pytest.mark.anyio
-@pytest.mark.parametrize("mode", ["legacy", "auto"])
-async def test_scenarios_that_any_answer_passes_are_asked_again(mode: str, places: dict[str, str]) -> None:
-    """`tools-call-simple-text` and `tools-call-error` pass on servers without such tools: that a tool is
-    unknown is text, and an error, too."""
-    command = [sys.executable, "-m", "tests.inspector.conformance_server"]
-    with listening(command, {**places, "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"}, ROOT) as url:
-        with anyio.fail_after(60):
-            async with Client(url, mode=mode) as client:
-                said = await client.call_tool("test_simple_text", {})
-                assert not said.is_error
-                assert said.content[0].text == "This is a simple text response for testing."  # type: ignore[union-attr]
-                failed = await client.call_tool("test_error_handling", {})
-                assert failed.is_error
-                assert "intentionally" in failed.content[0].text  # type: ignore[union-attr]
-                picture = (await client.call_tool("test_image_content", {})).content[0]
-                assert base64.b64decode(picture.data).startswith(b"\x89PNG")  # type: ignore[union-attr]
+def test_what_is_hollow_is_shown_by_a_test_that_exists() -> None:
+    assert all(one.reason for one in (*NAMED, *HOLLOW))
+    for one in HOLLOW:
+        file, _, function = one.shown_by.partition("::")
+        assert not file or f"def {function}(" in (ROOT / file).read_text(), one
+
+
+def test_a_failure_a_warning_and_an_empty_scenario_are_told_and_so_is_a_name_out_of_date() -> None:
+    checks = {
+        "ping": [("ping", "SUCCESS", ""), ("ping-again", "WARNING", "slow")],
+        "tools-list": [("tools-list", "FAILURE", "no tools"), ("wire-schema-valid", "SUCCESS", "")],
+    }
+    told = judge(checks, ["ping", "tools-list", "caching"], "milkweed", "2026-07-28")
+    assert [line.partition(" (")[0] for line in told[:4]] == [
+        "caching: nothing was shown",
+        "ping: WARNING ping-again: slow",
+        "tools-list: nothing was shown",
+        "tools-list: FAILURE tools-list: no tools",
+    ]
+    of_milkweed = [one for one in NAMED if one.server == "milkweed"]
+    assert len([line for line in told if "take it out" in line]) == len(of_milkweed)

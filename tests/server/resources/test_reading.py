@@ -123,3 +123,4 @@ async def test_what_there_is_not_is_told_in_the_words_of_tools(connect: Connect,
         with pytest.raises(MCPError, match=r"(mesh|run)_not_found: no (mesh|run) .*Call list_") as raised:
             await read(client, uri)
         assert raised.value.error.code == -32602
+        assert raised.value.error.data == {"uri": uri}
