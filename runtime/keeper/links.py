@@ -21,7 +21,7 @@ from ..schedulers import HostHandle
 from ..services.host import Host
 from ..tasks import background_tasks
 
-__all__ = ["CALL_S", "HostLink", "why_lost"]
+__all__ = ["CALL_S", "HostLink", "how_it_failed", "why_lost"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,6 +32,7 @@ T = TypeVar("T")
 _RETRY_S = 0.015
 _POLL_S = 30.0
 _HEARTBEAT_S = 2.0
+_ENDED = re.compile(r"agent \d+ ended: (exit|signal) (\d+)")
 _SILENT_S = 8.0
 _ALONE_S = 1.5
 CALL_S = 20.0
@@ -250,12 +251,21 @@ class HostLink:
         return why_lost(_last_line(directory / "guard.log"), _last_line(directory / "agent.log"))
 
 
+def how_it_failed(directory: Path) -> str:
+    """Why the agent of a host ended by itself, by the logs there; empty where it did not, or nobody knows."""
+    guard = _last_line(directory / "guard.log")
+    ended = _ENDED.search(guard)
+    if ended is None or ended[1] != "exit" or ended[2] == "0":
+        return ""
+    return why_lost(guard, _last_line(directory / "agent.log"))
+
+
 def why_lost(guard: str, agent: str) -> str:
     """Why a host is gone, from the last lines of its guard's and its agent's logs.
 
     A guard that outlives its agent says how that ended; one that does not was killed itself.
     """
-    ended = re.search(r"agent \d+ ended: (exit|signal) (\d+)", guard)
+    ended = _ENDED.search(guard)
     if ended is None:
         return "its guard was killed"
     how, number = ended[1], int(ended[2])

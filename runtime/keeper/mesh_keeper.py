@@ -28,7 +28,7 @@ from .holding_control import HoldingControl, KeptFiles
 from .hosts import Hosts
 from .jobbook import JobBook
 from .journal import Journal
-from .links import HostLink
+from .links import HostLink, how_it_failed
 from .runbook import RunBook
 from .trees import Trees
 
@@ -136,7 +136,12 @@ class MeshKeeper(Actor):
             if self._was_whole:
                 await self._end_everything("host_ended", why)
             else:
-                await self._give_back(f"allocation_failed: {why}")
+                await self._give_back(f"allocation_failed: {'; '.join([*self._failed_hosts(), why])}")
+
+    def _failed_hosts(self) -> list[str]:
+        """What hosts that failed as they started have left: it says more than how their job ended."""
+        said = {host: how_it_failed(self._paths.host(host)) for host in range(self._view.spec.hosts)}
+        return [f"host {host}: {words}" for host, words in said.items() if words][:3]
 
     def take(self, host: int, events: tuple[HostEvent, ...]) -> None:
         self._jobs.take(host, events)  # first: a new attempt becomes a run by it

@@ -90,6 +90,11 @@ class Slurm:
         assert done.returncode == 0, f"{command}: {done.stderr or done.stdout}"
         return done.stdout.strip()
 
+    def try_to(self, *command: str) -> None:
+        """A command that may come too late."""
+        env = {**os.environ, **self.env}
+        subprocess.run(command, env=env, capture_output=True, timeout=30, check=False)
+
     def submit(self, *options: str, command: str = "sleep 600") -> str:
         """A job of somebody else."""
         words = ("sbatch", "--parsable", "--output=/dev/null", "--no-requeue", *options)
