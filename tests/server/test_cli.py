@@ -112,7 +112,7 @@ def test_a_mesh_from_allocation_to_release(cli: Cli, tmp_path: Path) -> None:
 def test_a_command_is_run_followed_and_given_back(cli: Cli) -> None:
     done = cli("run", "--hosts", "2", "--", "sh", "-c", "echo from $RANK of $WORLD_SIZE")
     assert done.returncode == 0, done.stderr
-    assert "from 0..1 of 2" in done.stdout
+    assert "from 0|1 of 2" in done.stdout
     assert "succeeded after" in done.stderr
     assert "from" not in done.stderr
     assert cli("status").stdout == "no meshes\n"
@@ -148,7 +148,7 @@ async def test_who_follows_a_run_is_told_once_that_it_hangs(
 def test_a_command_is_run_on_hosts_that_have_the_directory_as_was_asked_for(cli: Cli, tmp_path: Path) -> None:
     done = cli("run", "--hosts", "2", "--workspace-mode", "copy", "--", "sh", "-c", "pwd > here; pwd")
     assert done.returncode == 0, done.stderr
-    assert "hosts/0..1/workspace" in done.stdout
+    assert "hosts/0|1/workspace" in done.stdout
     assert not (tmp_path / "here").exists()
 
 
